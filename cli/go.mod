@@ -1,0 +1,3 @@
+module leasehold.dev/cli
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module leasehold.dev/decode
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module leasehold.dev/gpu
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module leasehold.dev/integration
+
+go 1.26.0

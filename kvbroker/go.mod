@@ -1,0 +1,3 @@
+module leasehold.dev/kvbroker
+
+go 1.26.0

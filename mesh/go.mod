@@ -1,0 +1,3 @@
+module leasehold.dev/mesh
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module leasehold.dev/model
+
+go 1.26.0

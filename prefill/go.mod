@@ -1,0 +1,3 @@
+module leasehold.dev/prefill
+
+go 1.26.0

@@ -1,0 +1,3 @@
+module leasehold.dev/router
+
+go 1.26.0
