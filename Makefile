@@ -1,0 +1,91 @@
+# Each CI step and each bar is a target. `make` prints this list.
+SHELL       := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+BIN         := $(CURDIR)/build/bin
+MODEL_DIR   := $(CURDIR)/build/model
+MODEL       := $(MODEL_DIR)/SmolLM2-135M-Instruct.Q4_1.gguf
+PEER        := $(CURDIR)/build/peer
+BINARIES    := leasehold leasehold-kvbroker leasehold-prefill leasehold-decode leasehold-router
+export LEASEHOLD_MODEL := $(MODEL)
+export LEASEHOLD_BIN   := $(BIN)
+export PATH := $(BIN):$(PATH)
+
+.DEFAULT_GOAL := help
+.PHONY: help deps model build consul demo up test lint proto proto-check bars bars-quick fuzz clean \
+  golden split-equal refusals failures steady bench-engine bench-guards
+
+help: ## print this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+deps: ## install what is missing (Debian), or name it
+	@scripts/deps.sh
+
+model: deps ## fetch SmolLM2-135M-Instruct, pinned by hash
+	@scripts/model.sh $(MODEL_DIR)
+
+build: deps ## build the five binaries into build/bin
+	@mkdir -p $(BIN)
+	@echo "build: $(BINARIES)"
+	@go build -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./prefill/cmd/leasehold-prefill \
+	  ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
+
+consul: deps ## build a real Consul server (once, cached) into build/bin
+	@consul/build.sh $(BIN)/consul
+
+demo: model build ## ask one question through the split path, show what happened, stop everything
+	@$(BIN)/leasehold up --model $(MODEL) --demo
+
+up: model build ## start the mesh and leave it running: prints URLs, a key and a curl line
+	@$(BIN)/leasehold up --model $(MODEL)
+
+test: model consul build ## every test of the workspace, with a real Consul; closes with their number
+	@scripts/test.sh
+
+lint: deps ## gofmt, vet, golangci-lint, buf lint, generated code up to date
+	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v /gen/))" || { gofmt -l $$(git ls-files '*.go' | grep -v /gen/); exit 1; }
+	@go vet work
+	@scripts/tool.sh golangci-lint tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	@for m in $$(go list -f '{{.Dir}}' -m); do (cd $$m && golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
+	@$(MAKE) --no-print-directory proto-check
+
+proto: deps ## generate protos/gen from protos/proto
+	@for t in github.com/bufbuild/buf/cmd/buf google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
+	  github.com/grpc-ecosystem/grpc-gateway/v2/protoc-gen-grpc-gateway; do scripts/tool.sh $$(basename $$t) tools $$t; done
+	@cd protos && buf lint && buf generate
+
+proto-check: proto ## fail when the committed generated code is not what the protos give
+	@git diff --exit-code --stat -- protos/gen
+
+bars: model consul build ## all bars, then a table
+	@go run ./integration/cmd/bars -all
+
+bars-quick: model build ## the bars that end within a minute
+	@go run ./integration/cmd/bars -quick
+
+golden: model ## token ids and logits against llama.cpp's and an independent float32 pass
+	@go run ./integration/cmd/bars -run golden
+
+split-equal: model ## split and unsplit give the same bits
+	@go run ./integration/cmd/bars -run split-equal
+
+refusals: model build ## over the limit, wrong key, unknown model, full pool, bad body: OpenAI's errors, pools untouched
+	@go run ./integration/cmd/bars -run refusals
+
+failures: model consul build ## kill each process in mid-stream and before the Completion
+	@go run ./integration/cmd/bars -run failures
+
+steady: model build ## 2,000 requests: nothing grows
+	@go run ./integration/cmd/bars -run steady
+
+bench-engine: model ## decode and prefill beside llama.cpp, same run
+	@scripts/peer.sh $(PEER)
+	@go run ./integration/cmd/bars -run bench-engine
+
+bench-guards: model ## tags and digests on against off, ABBA
+	@go run ./integration/cmd/bars -run bench-guards
+
+fuzz: model ## each fuzz target for a minute
+	@scripts/fuzz.sh 60s
+
+clean: ## remove what was built (the model and the peer stay)
+	@rm -rf build/bin build/run build/cache
