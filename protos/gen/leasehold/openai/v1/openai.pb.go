@@ -570,8 +570,7 @@ func (x *ChoiceLogprobs) GetContent() []*TokenLogprob {
 type AssistantMessage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Content       *structpb.Value        `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
-	Refusal       *structpb.Value        `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Content       string                 `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -613,18 +612,11 @@ func (x *AssistantMessage) GetRole() string {
 	return ""
 }
 
-func (x *AssistantMessage) GetContent() *structpb.Value {
+func (x *AssistantMessage) GetContent() string {
 	if x != nil {
 		return x.Content
 	}
-	return nil
-}
-
-func (x *AssistantMessage) GetRefusal() *structpb.Value {
-	if x != nil {
-		return x.Refusal
-	}
-	return nil
+	return ""
 }
 
 type Choice struct {
@@ -632,7 +624,7 @@ type Choice struct {
 	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	Message       *AssistantMessage      `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	Logprobs      *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *structpb.Value        `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -688,23 +680,24 @@ func (x *Choice) GetLogprobs() *ChoiceLogprobs {
 	return nil
 }
 
-func (x *Choice) GetFinishReason() *structpb.Value {
-	if x != nil {
-		return x.FinishReason
+func (x *Choice) GetFinishReason() string {
+	if x != nil && x.FinishReason != nil {
+		return *x.FinishReason
 	}
-	return nil
+	return ""
 }
 
 type ChatCompletion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Object        string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
-	Created       uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Model         string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	Choices       []*Choice              `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
-	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Object            string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Created           uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	Model             string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	Choices           []*Choice              `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
+	Usage             *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`                                                  // verified counts: what was written and sampled, not what was asked for
+	SystemFingerprint string                 `protobuf:"bytes,7,opt,name=system_fingerprint,json=systemFingerprint,proto3" json:"system_fingerprint,omitempty"` // names weights and tokenizer
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ChatCompletion) Reset() {
@@ -779,6 +772,13 @@ func (x *ChatCompletion) GetUsage() *Usage {
 	return nil
 }
 
+func (x *ChatCompletion) GetSystemFingerprint() string {
+	if x != nil {
+		return x.SystemFingerprint
+	}
+	return ""
+}
+
 type Delta struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          *string                `protobuf:"bytes,1,opt,name=role,proto3,oneof" json:"role,omitempty"`
@@ -836,7 +836,7 @@ type ChunkChoice struct {
 	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	Delta         *Delta                 `protobuf:"bytes,2,opt,name=delta,proto3" json:"delta,omitempty"`
 	Logprobs      *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *structpb.Value        `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -892,23 +892,24 @@ func (x *ChunkChoice) GetLogprobs() *ChoiceLogprobs {
 	return nil
 }
 
-func (x *ChunkChoice) GetFinishReason() *structpb.Value {
-	if x != nil {
-		return x.FinishReason
+func (x *ChunkChoice) GetFinishReason() string {
+	if x != nil && x.FinishReason != nil {
+		return *x.FinishReason
 	}
-	return nil
+	return ""
 }
 
 type ChatCompletionChunk struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Object        string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
-	Created       uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Model         string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	Choices       []*ChunkChoice         `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
-	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Object            string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Created           uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	Model             string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	Choices           []*ChunkChoice         `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
+	Usage             *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"` // only in the last chunk, when stream_options.include_usage
+	SystemFingerprint string                 `protobuf:"bytes,7,opt,name=system_fingerprint,json=systemFingerprint,proto3" json:"system_fingerprint,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ChatCompletionChunk) Reset() {
@@ -981,6 +982,13 @@ func (x *ChatCompletionChunk) GetUsage() *Usage {
 		return x.Usage
 	}
 	return nil
+}
+
+func (x *ChatCompletionChunk) GetSystemFingerprint() string {
+	if x != nil {
+		return x.SystemFingerprint
+	}
+	return ""
 }
 
 type Done struct {
@@ -1310,7 +1318,7 @@ type TextLogprobs struct {
 	TextOffset    []uint32               `protobuf:"varint,1,rep,packed,name=text_offset,json=textOffset,proto3" json:"text_offset,omitempty"`
 	TokenLogprobs []float64              `protobuf:"fixed64,2,rep,packed,name=token_logprobs,json=tokenLogprobs,proto3" json:"token_logprobs,omitempty"`
 	Tokens        []string               `protobuf:"bytes,3,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	TopLogprobs   []*structpb.Struct     `protobuf:"bytes,4,rep,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"`
+	TopLogprobs   []*TopTokens           `protobuf:"bytes,4,rep,name=top_logprobs,json=topLogprobs,proto3" json:"top_logprobs,omitempty"` // one for each token
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1366,9 +1374,54 @@ func (x *TextLogprobs) GetTokens() []string {
 	return nil
 }
 
-func (x *TextLogprobs) GetTopLogprobs() []*structpb.Struct {
+func (x *TextLogprobs) GetTopLogprobs() []*TopTokens {
 	if x != nil {
 		return x.TopLogprobs
+	}
+	return nil
+}
+
+// TopTokens are one step's most likely tokens, best first. JSON: an object from text to logprob.
+type TopTokens struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*TopLogprob          `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopTokens) Reset() {
+	*x = TopTokens{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopTokens) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopTokens) ProtoMessage() {}
+
+func (x *TopTokens) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopTokens.ProtoReflect.Descriptor instead.
+func (*TopTokens) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TopTokens) GetTokens() []*TopLogprob {
+	if x != nil {
+		return x.Tokens
 	}
 	return nil
 }
@@ -1378,14 +1431,14 @@ type TextChoice struct {
 	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
 	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	Logprobs      *TextLogprobs          `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *structpb.Value        `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3" json:"finish_reason,omitempty"`
+	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TextChoice) Reset() {
 	*x = TextChoice{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[17]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1450,7 @@ func (x *TextChoice) String() string {
 func (*TextChoice) ProtoMessage() {}
 
 func (x *TextChoice) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[17]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1463,7 @@ func (x *TextChoice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextChoice.ProtoReflect.Descriptor instead.
 func (*TextChoice) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TextChoice) GetIndex() uint32 {
@@ -1434,28 +1487,29 @@ func (x *TextChoice) GetLogprobs() *TextLogprobs {
 	return nil
 }
 
-func (x *TextChoice) GetFinishReason() *structpb.Value {
-	if x != nil {
-		return x.FinishReason
+func (x *TextChoice) GetFinishReason() string {
+	if x != nil && x.FinishReason != nil {
+		return *x.FinishReason
 	}
-	return nil
+	return ""
 }
 
 type Completion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Object        string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
-	Created       uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
-	Model         string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
-	Choices       []*TextChoice          `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
-	Usage         *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Id                string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Object            string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Created           uint32                 `protobuf:"varint,3,opt,name=created,proto3" json:"created,omitempty"`
+	Model             string                 `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	Choices           []*TextChoice          `protobuf:"bytes,5,rep,name=choices,proto3" json:"choices,omitempty"`
+	Usage             *Usage                 `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	SystemFingerprint string                 `protobuf:"bytes,7,opt,name=system_fingerprint,json=systemFingerprint,proto3" json:"system_fingerprint,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[18]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1521,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[18]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1534,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Completion) GetId() string {
@@ -1525,6 +1579,13 @@ func (x *Completion) GetUsage() *Usage {
 	return nil
 }
 
+func (x *Completion) GetSystemFingerprint() string {
+	if x != nil {
+		return x.SystemFingerprint
+	}
+	return ""
+}
+
 type CompletionsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1539,7 +1600,7 @@ type CompletionsResponse struct {
 
 func (x *CompletionsResponse) Reset() {
 	*x = CompletionsResponse{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[19]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1612,7 @@ func (x *CompletionsResponse) String() string {
 func (*CompletionsResponse) ProtoMessage() {}
 
 func (x *CompletionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[19]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1625,7 @@ func (x *CompletionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CompletionsResponse.ProtoReflect.Descriptor instead.
 func (*CompletionsResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CompletionsResponse) GetKind() isCompletionsResponse_Kind {
@@ -1631,7 +1692,7 @@ type ListModelsRequest struct {
 
 func (x *ListModelsRequest) Reset() {
 	*x = ListModelsRequest{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[20]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1643,7 +1704,7 @@ func (x *ListModelsRequest) String() string {
 func (*ListModelsRequest) ProtoMessage() {}
 
 func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[20]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1656,7 +1717,7 @@ func (x *ListModelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsRequest.ProtoReflect.Descriptor instead.
 func (*ListModelsRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{21}
 }
 
 type Model struct {
@@ -1672,7 +1733,7 @@ type Model struct {
 
 func (x *Model) Reset() {
 	*x = Model{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[21]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +1745,7 @@ func (x *Model) String() string {
 func (*Model) ProtoMessage() {}
 
 func (x *Model) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[21]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +1758,7 @@ func (x *Model) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Model.ProtoReflect.Descriptor instead.
 func (*Model) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Model) GetId() string {
@@ -1745,7 +1806,7 @@ type ListModelsResponse struct {
 
 func (x *ListModelsResponse) Reset() {
 	*x = ListModelsResponse{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[22]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1818,7 @@ func (x *ListModelsResponse) String() string {
 func (*ListModelsResponse) ProtoMessage() {}
 
 func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[22]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1831,7 @@ func (x *ListModelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListModelsResponse.ProtoReflect.Descriptor instead.
 func (*ListModelsResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListModelsResponse) GetObject() string {
@@ -1785,6 +1846,91 @@ func (x *ListModelsResponse) GetData() []*Model {
 		return x.Data
 	}
 	return nil
+}
+
+// Error is OpenAI's error object. It travels in the details of the status, and as JSON over REST.
+type Error struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Message       string                 `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`         // invalid_request_error, authentication_error, rate_limit_error, server_error
+	Param         *string                `protobuf:"bytes,3,opt,name=param,proto3,oneof" json:"param,omitempty"` // the field that is wrong
+	Code          *string                `protobuf:"bytes,4,opt,name=code,proto3,oneof" json:"code,omitempty"`
+	HttpStatus    uint32                 `protobuf:"varint,5,opt,name=http_status,json=httpStatus,proto3" json:"http_status,omitempty"`
+	RetryAfter    uint32                 `protobuf:"varint,6,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // seconds; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Error) Reset() {
+	*x = Error{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Error) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Error) ProtoMessage() {}
+
+func (x *Error) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Error.ProtoReflect.Descriptor instead.
+func (*Error) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Error) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Error) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Error) GetParam() string {
+	if x != nil && x.Param != nil {
+		return *x.Param
+	}
+	return ""
+}
+
+func (x *Error) GetCode() string {
+	if x != nil && x.Code != nil {
+		return *x.Code
+	}
+	return ""
+}
+
+func (x *Error) GetHttpStatus() uint32 {
+	if x != nil {
+		return x.HttpStatus
+	}
+	return 0
+}
+
+func (x *Error) GetRetryAfter() uint32 {
+	if x != nil {
+		return x.RetryAfter
+	}
+	return 0
 }
 
 var File_leasehold_openai_v1_openai_proto protoreflect.FileDescriptor
@@ -1862,41 +2008,44 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\x05bytes\x18\x03 \x03(\rR\x05bytes\x12B\n" +
 	"\ftop_logprobs\x18\x04 \x03(\v2\x1f.leasehold.openai.v1.TopLogprobR\vtopLogprobs\"M\n" +
 	"\x0eChoiceLogprobs\x12;\n" +
-	"\acontent\x18\x01 \x03(\v2!.leasehold.openai.v1.TokenLogprobR\acontent\"\x8a\x01\n" +
+	"\acontent\x18\x01 \x03(\v2!.leasehold.openai.v1.TokenLogprobR\acontent\"@\n" +
 	"\x10AssistantMessage\x12\x12\n" +
-	"\x04role\x18\x01 \x01(\tR\x04role\x120\n" +
-	"\acontent\x18\x02 \x01(\v2\x16.google.protobuf.ValueR\acontent\x120\n" +
-	"\arefusal\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\arefusal\"\xdd\x01\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\"\xdc\x01\n" +
 	"\x06Choice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12?\n" +
 	"\amessage\x18\x02 \x01(\v2%.leasehold.openai.v1.AssistantMessageR\amessage\x12?\n" +
-	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12;\n" +
-	"\rfinish_reason\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\ffinishReason\"\xd1\x01\n" +
+	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12(\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\x0e_finish_reason\"\x80\x02\n" +
 	"\x0eChatCompletion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\rR\acreated\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\tR\x05model\x125\n" +
 	"\achoices\x18\x05 \x03(\v2\x1b.leasehold.openai.v1.ChoiceR\achoices\x120\n" +
-	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\"T\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\x12-\n" +
+	"\x12system_fingerprint\x18\a \x01(\tR\x11systemFingerprint\"T\n" +
 	"\x05Delta\x12\x17\n" +
 	"\x04role\x18\x01 \x01(\tH\x00R\x04role\x88\x01\x01\x12\x1d\n" +
 	"\acontent\x18\x02 \x01(\tH\x01R\acontent\x88\x01\x01B\a\n" +
 	"\x05_roleB\n" +
 	"\n" +
-	"\b_content\"\xd3\x01\n" +
+	"\b_content\"\xd2\x01\n" +
 	"\vChunkChoice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x120\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1a.leasehold.openai.v1.DeltaR\x05delta\x12?\n" +
-	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12;\n" +
-	"\rfinish_reason\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\ffinishReason\"\xdb\x01\n" +
+	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12(\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\x0e_finish_reason\"\x8a\x02\n" +
 	"\x13ChatCompletionChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06object\x18\x02 \x01(\tR\x06object\x12\x18\n" +
 	"\acreated\x18\x03 \x01(\rR\acreated\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\tR\x05model\x12:\n" +
 	"\achoices\x18\x05 \x03(\v2 .leasehold.openai.v1.ChunkChoiceR\achoices\x120\n" +
-	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\"\x06\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\x12-\n" +
+	"\x12system_fingerprint\x18\a \x01(\tR\x11systemFingerprint\"\x06\n" +
 	"\x04Done\"\xcf\x01\n" +
 	"\x17ChatCompletionsResponse\x129\n" +
 	"\x04full\x18\x01 \x01(\v2#.leasehold.openai.v1.ChatCompletionH\x00R\x04full\x12@\n" +
@@ -1943,19 +2092,22 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\x02_nB\v\n" +
 	"\t_logprobsB\a\n" +
 	"\x05_echoB\a\n" +
-	"\x05_user\"\xaa\x01\n" +
+	"\x05_user\"\xb1\x01\n" +
 	"\fTextLogprobs\x12\x1f\n" +
 	"\vtext_offset\x18\x01 \x03(\rR\n" +
 	"textOffset\x12%\n" +
 	"\x0etoken_logprobs\x18\x02 \x03(\x01R\rtokenLogprobs\x12\x16\n" +
-	"\x06tokens\x18\x03 \x03(\tR\x06tokens\x12:\n" +
-	"\ftop_logprobs\x18\x04 \x03(\v2\x17.google.protobuf.StructR\vtopLogprobs\"\xb2\x01\n" +
+	"\x06tokens\x18\x03 \x03(\tR\x06tokens\x12A\n" +
+	"\ftop_logprobs\x18\x04 \x03(\v2\x1e.leasehold.openai.v1.TopTokensR\vtopLogprobs\"D\n" +
+	"\tTopTokens\x127\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x1f.leasehold.openai.v1.TopLogprobR\x06tokens\"\xb1\x01\n" +
 	"\n" +
 	"TextChoice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
-	"\blogprobs\x18\x03 \x01(\v2!.leasehold.openai.v1.TextLogprobsR\blogprobs\x12;\n" +
-	"\rfinish_reason\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\ffinishReason\"\xd1\x01\n" +
+	"\blogprobs\x18\x03 \x01(\v2!.leasehold.openai.v1.TextLogprobsR\blogprobs\x12(\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\x0e_finish_reason\"\x80\x02\n" +
 	"\n" +
 	"Completion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -1963,7 +2115,8 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\acreated\x18\x03 \x01(\rR\acreated\x12\x14\n" +
 	"\x05model\x18\x04 \x01(\tR\x05model\x129\n" +
 	"\achoices\x18\x05 \x03(\v2\x1f.leasehold.openai.v1.TextChoiceR\achoices\x120\n" +
-	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\"\xbe\x01\n" +
+	"\x05usage\x18\x06 \x01(\v2\x1a.leasehold.openai.v1.UsageR\x05usage\x12-\n" +
+	"\x12system_fingerprint\x18\a \x01(\tR\x11systemFingerprint\"\xbe\x01\n" +
 	"\x13CompletionsResponse\x125\n" +
 	"\x04full\x18\x01 \x01(\v2\x1f.leasehold.openai.v1.CompletionH\x00R\x04full\x127\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x1f.leasehold.openai.v1.CompletionH\x00R\x05chunk\x12/\n" +
@@ -1978,7 +2131,18 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\x0econtext_length\x18\x05 \x01(\rR\rcontextLength\"\\\n" +
 	"\x12ListModelsResponse\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12.\n" +
-	"\x04data\x18\x02 \x03(\v2\x1a.leasehold.openai.v1.ModelR\x04data2\xc2\x02\n" +
+	"\x04data\x18\x02 \x03(\v2\x1a.leasehold.openai.v1.ModelR\x04data\"\xbe\x01\n" +
+	"\x05Error\x12\x18\n" +
+	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x19\n" +
+	"\x05param\x18\x03 \x01(\tH\x00R\x05param\x88\x01\x01\x12\x17\n" +
+	"\x04code\x18\x04 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x1f\n" +
+	"\vhttp_status\x18\x05 \x01(\rR\n" +
+	"httpStatus\x12\x1f\n" +
+	"\vretry_after\x18\x06 \x01(\rR\n" +
+	"retryAfterB\b\n" +
+	"\x06_paramB\a\n" +
+	"\x05_code2\xc2\x02\n" +
 	"\rOpenAIService\x12n\n" +
 	"\x0fChatCompletions\x12+.leasehold.openai.v1.ChatCompletionsRequest\x1a,.leasehold.openai.v1.ChatCompletionsResponse0\x01\x12b\n" +
 	"\vCompletions\x12'.leasehold.openai.v1.CompletionsRequest\x1a(.leasehold.openai.v1.CompletionsResponse0\x01\x12]\n" +
@@ -1998,7 +2162,7 @@ func file_leasehold_openai_v1_openai_proto_rawDescGZIP() []byte {
 	return file_leasehold_openai_v1_openai_proto_rawDescData
 }
 
-var file_leasehold_openai_v1_openai_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_leasehold_openai_v1_openai_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_leasehold_openai_v1_openai_proto_goTypes = []any{
 	(*Message)(nil),                 // 0: leasehold.openai.v1.Message
 	(*StreamOptions)(nil),           // 1: leasehold.openai.v1.StreamOptions
@@ -2017,66 +2181,63 @@ var file_leasehold_openai_v1_openai_proto_goTypes = []any{
 	(*ChatCompletionsResponse)(nil), // 14: leasehold.openai.v1.ChatCompletionsResponse
 	(*CompletionsRequest)(nil),      // 15: leasehold.openai.v1.CompletionsRequest
 	(*TextLogprobs)(nil),            // 16: leasehold.openai.v1.TextLogprobs
-	(*TextChoice)(nil),              // 17: leasehold.openai.v1.TextChoice
-	(*Completion)(nil),              // 18: leasehold.openai.v1.Completion
-	(*CompletionsResponse)(nil),     // 19: leasehold.openai.v1.CompletionsResponse
-	(*ListModelsRequest)(nil),       // 20: leasehold.openai.v1.ListModelsRequest
-	(*Model)(nil),                   // 21: leasehold.openai.v1.Model
-	(*ListModelsResponse)(nil),      // 22: leasehold.openai.v1.ListModelsResponse
-	nil,                             // 23: leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
-	nil,                             // 24: leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
-	nil,                             // 25: leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
-	(*structpb.Value)(nil),          // 26: google.protobuf.Value
-	(*structpb.Struct)(nil),         // 27: google.protobuf.Struct
+	(*TopTokens)(nil),               // 17: leasehold.openai.v1.TopTokens
+	(*TextChoice)(nil),              // 18: leasehold.openai.v1.TextChoice
+	(*Completion)(nil),              // 19: leasehold.openai.v1.Completion
+	(*CompletionsResponse)(nil),     // 20: leasehold.openai.v1.CompletionsResponse
+	(*ListModelsRequest)(nil),       // 21: leasehold.openai.v1.ListModelsRequest
+	(*Model)(nil),                   // 22: leasehold.openai.v1.Model
+	(*ListModelsResponse)(nil),      // 23: leasehold.openai.v1.ListModelsResponse
+	(*Error)(nil),                   // 24: leasehold.openai.v1.Error
+	nil,                             // 25: leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
+	nil,                             // 26: leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
+	nil,                             // 27: leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
+	(*structpb.Value)(nil),          // 28: google.protobuf.Value
 }
 var file_leasehold_openai_v1_openai_proto_depIdxs = []int32{
-	26, // 0: leasehold.openai.v1.Message.content:type_name -> google.protobuf.Value
+	28, // 0: leasehold.openai.v1.Message.content:type_name -> google.protobuf.Value
 	0,  // 1: leasehold.openai.v1.ChatCompletionsRequest.messages:type_name -> leasehold.openai.v1.Message
 	1,  // 2: leasehold.openai.v1.ChatCompletionsRequest.stream_options:type_name -> leasehold.openai.v1.StreamOptions
-	26, // 3: leasehold.openai.v1.ChatCompletionsRequest.stop:type_name -> google.protobuf.Value
-	23, // 4: leasehold.openai.v1.ChatCompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
-	24, // 5: leasehold.openai.v1.ChatCompletionsRequest.metadata:type_name -> leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
+	28, // 3: leasehold.openai.v1.ChatCompletionsRequest.stop:type_name -> google.protobuf.Value
+	25, // 4: leasehold.openai.v1.ChatCompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
+	26, // 5: leasehold.openai.v1.ChatCompletionsRequest.metadata:type_name -> leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
 	4,  // 6: leasehold.openai.v1.TokenLogprob.top_logprobs:type_name -> leasehold.openai.v1.TopLogprob
 	5,  // 7: leasehold.openai.v1.ChoiceLogprobs.content:type_name -> leasehold.openai.v1.TokenLogprob
-	26, // 8: leasehold.openai.v1.AssistantMessage.content:type_name -> google.protobuf.Value
-	26, // 9: leasehold.openai.v1.AssistantMessage.refusal:type_name -> google.protobuf.Value
-	7,  // 10: leasehold.openai.v1.Choice.message:type_name -> leasehold.openai.v1.AssistantMessage
-	6,  // 11: leasehold.openai.v1.Choice.logprobs:type_name -> leasehold.openai.v1.ChoiceLogprobs
-	26, // 12: leasehold.openai.v1.Choice.finish_reason:type_name -> google.protobuf.Value
-	8,  // 13: leasehold.openai.v1.ChatCompletion.choices:type_name -> leasehold.openai.v1.Choice
-	3,  // 14: leasehold.openai.v1.ChatCompletion.usage:type_name -> leasehold.openai.v1.Usage
-	10, // 15: leasehold.openai.v1.ChunkChoice.delta:type_name -> leasehold.openai.v1.Delta
-	6,  // 16: leasehold.openai.v1.ChunkChoice.logprobs:type_name -> leasehold.openai.v1.ChoiceLogprobs
-	26, // 17: leasehold.openai.v1.ChunkChoice.finish_reason:type_name -> google.protobuf.Value
-	11, // 18: leasehold.openai.v1.ChatCompletionChunk.choices:type_name -> leasehold.openai.v1.ChunkChoice
-	3,  // 19: leasehold.openai.v1.ChatCompletionChunk.usage:type_name -> leasehold.openai.v1.Usage
-	9,  // 20: leasehold.openai.v1.ChatCompletionsResponse.full:type_name -> leasehold.openai.v1.ChatCompletion
-	12, // 21: leasehold.openai.v1.ChatCompletionsResponse.chunk:type_name -> leasehold.openai.v1.ChatCompletionChunk
-	13, // 22: leasehold.openai.v1.ChatCompletionsResponse.done:type_name -> leasehold.openai.v1.Done
-	26, // 23: leasehold.openai.v1.CompletionsRequest.prompt:type_name -> google.protobuf.Value
-	1,  // 24: leasehold.openai.v1.CompletionsRequest.stream_options:type_name -> leasehold.openai.v1.StreamOptions
-	26, // 25: leasehold.openai.v1.CompletionsRequest.stop:type_name -> google.protobuf.Value
-	25, // 26: leasehold.openai.v1.CompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
-	27, // 27: leasehold.openai.v1.TextLogprobs.top_logprobs:type_name -> google.protobuf.Struct
-	16, // 28: leasehold.openai.v1.TextChoice.logprobs:type_name -> leasehold.openai.v1.TextLogprobs
-	26, // 29: leasehold.openai.v1.TextChoice.finish_reason:type_name -> google.protobuf.Value
-	17, // 30: leasehold.openai.v1.Completion.choices:type_name -> leasehold.openai.v1.TextChoice
-	3,  // 31: leasehold.openai.v1.Completion.usage:type_name -> leasehold.openai.v1.Usage
-	18, // 32: leasehold.openai.v1.CompletionsResponse.full:type_name -> leasehold.openai.v1.Completion
-	18, // 33: leasehold.openai.v1.CompletionsResponse.chunk:type_name -> leasehold.openai.v1.Completion
-	13, // 34: leasehold.openai.v1.CompletionsResponse.done:type_name -> leasehold.openai.v1.Done
-	21, // 35: leasehold.openai.v1.ListModelsResponse.data:type_name -> leasehold.openai.v1.Model
-	2,  // 36: leasehold.openai.v1.OpenAIService.ChatCompletions:input_type -> leasehold.openai.v1.ChatCompletionsRequest
-	15, // 37: leasehold.openai.v1.OpenAIService.Completions:input_type -> leasehold.openai.v1.CompletionsRequest
-	20, // 38: leasehold.openai.v1.OpenAIService.ListModels:input_type -> leasehold.openai.v1.ListModelsRequest
-	14, // 39: leasehold.openai.v1.OpenAIService.ChatCompletions:output_type -> leasehold.openai.v1.ChatCompletionsResponse
-	19, // 40: leasehold.openai.v1.OpenAIService.Completions:output_type -> leasehold.openai.v1.CompletionsResponse
-	22, // 41: leasehold.openai.v1.OpenAIService.ListModels:output_type -> leasehold.openai.v1.ListModelsResponse
-	39, // [39:42] is the sub-list for method output_type
-	36, // [36:39] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	7,  // 8: leasehold.openai.v1.Choice.message:type_name -> leasehold.openai.v1.AssistantMessage
+	6,  // 9: leasehold.openai.v1.Choice.logprobs:type_name -> leasehold.openai.v1.ChoiceLogprobs
+	8,  // 10: leasehold.openai.v1.ChatCompletion.choices:type_name -> leasehold.openai.v1.Choice
+	3,  // 11: leasehold.openai.v1.ChatCompletion.usage:type_name -> leasehold.openai.v1.Usage
+	10, // 12: leasehold.openai.v1.ChunkChoice.delta:type_name -> leasehold.openai.v1.Delta
+	6,  // 13: leasehold.openai.v1.ChunkChoice.logprobs:type_name -> leasehold.openai.v1.ChoiceLogprobs
+	11, // 14: leasehold.openai.v1.ChatCompletionChunk.choices:type_name -> leasehold.openai.v1.ChunkChoice
+	3,  // 15: leasehold.openai.v1.ChatCompletionChunk.usage:type_name -> leasehold.openai.v1.Usage
+	9,  // 16: leasehold.openai.v1.ChatCompletionsResponse.full:type_name -> leasehold.openai.v1.ChatCompletion
+	12, // 17: leasehold.openai.v1.ChatCompletionsResponse.chunk:type_name -> leasehold.openai.v1.ChatCompletionChunk
+	13, // 18: leasehold.openai.v1.ChatCompletionsResponse.done:type_name -> leasehold.openai.v1.Done
+	28, // 19: leasehold.openai.v1.CompletionsRequest.prompt:type_name -> google.protobuf.Value
+	1,  // 20: leasehold.openai.v1.CompletionsRequest.stream_options:type_name -> leasehold.openai.v1.StreamOptions
+	28, // 21: leasehold.openai.v1.CompletionsRequest.stop:type_name -> google.protobuf.Value
+	27, // 22: leasehold.openai.v1.CompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
+	17, // 23: leasehold.openai.v1.TextLogprobs.top_logprobs:type_name -> leasehold.openai.v1.TopTokens
+	4,  // 24: leasehold.openai.v1.TopTokens.tokens:type_name -> leasehold.openai.v1.TopLogprob
+	16, // 25: leasehold.openai.v1.TextChoice.logprobs:type_name -> leasehold.openai.v1.TextLogprobs
+	18, // 26: leasehold.openai.v1.Completion.choices:type_name -> leasehold.openai.v1.TextChoice
+	3,  // 27: leasehold.openai.v1.Completion.usage:type_name -> leasehold.openai.v1.Usage
+	19, // 28: leasehold.openai.v1.CompletionsResponse.full:type_name -> leasehold.openai.v1.Completion
+	19, // 29: leasehold.openai.v1.CompletionsResponse.chunk:type_name -> leasehold.openai.v1.Completion
+	13, // 30: leasehold.openai.v1.CompletionsResponse.done:type_name -> leasehold.openai.v1.Done
+	22, // 31: leasehold.openai.v1.ListModelsResponse.data:type_name -> leasehold.openai.v1.Model
+	2,  // 32: leasehold.openai.v1.OpenAIService.ChatCompletions:input_type -> leasehold.openai.v1.ChatCompletionsRequest
+	15, // 33: leasehold.openai.v1.OpenAIService.Completions:input_type -> leasehold.openai.v1.CompletionsRequest
+	21, // 34: leasehold.openai.v1.OpenAIService.ListModels:input_type -> leasehold.openai.v1.ListModelsRequest
+	14, // 35: leasehold.openai.v1.OpenAIService.ChatCompletions:output_type -> leasehold.openai.v1.ChatCompletionsResponse
+	20, // 36: leasehold.openai.v1.OpenAIService.Completions:output_type -> leasehold.openai.v1.CompletionsResponse
+	23, // 37: leasehold.openai.v1.OpenAIService.ListModels:output_type -> leasehold.openai.v1.ListModelsResponse
+	35, // [35:38] is the sub-list for method output_type
+	32, // [32:35] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_openai_v1_openai_proto_init() }
@@ -2087,25 +2248,29 @@ func file_leasehold_openai_v1_openai_proto_init() {
 	file_leasehold_openai_v1_openai_proto_msgTypes[0].OneofWrappers = []any{}
 	file_leasehold_openai_v1_openai_proto_msgTypes[1].OneofWrappers = []any{}
 	file_leasehold_openai_v1_openai_proto_msgTypes[2].OneofWrappers = []any{}
+	file_leasehold_openai_v1_openai_proto_msgTypes[8].OneofWrappers = []any{}
 	file_leasehold_openai_v1_openai_proto_msgTypes[10].OneofWrappers = []any{}
+	file_leasehold_openai_v1_openai_proto_msgTypes[11].OneofWrappers = []any{}
 	file_leasehold_openai_v1_openai_proto_msgTypes[14].OneofWrappers = []any{
 		(*ChatCompletionsResponse_Full)(nil),
 		(*ChatCompletionsResponse_Chunk)(nil),
 		(*ChatCompletionsResponse_Done)(nil),
 	}
 	file_leasehold_openai_v1_openai_proto_msgTypes[15].OneofWrappers = []any{}
-	file_leasehold_openai_v1_openai_proto_msgTypes[19].OneofWrappers = []any{
+	file_leasehold_openai_v1_openai_proto_msgTypes[18].OneofWrappers = []any{}
+	file_leasehold_openai_v1_openai_proto_msgTypes[20].OneofWrappers = []any{
 		(*CompletionsResponse_Full)(nil),
 		(*CompletionsResponse_Chunk)(nil),
 		(*CompletionsResponse_Done)(nil),
 	}
+	file_leasehold_openai_v1_openai_proto_msgTypes[24].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_openai_v1_openai_proto_rawDesc), len(file_leasehold_openai_v1_openai_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

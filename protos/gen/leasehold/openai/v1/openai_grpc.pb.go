@@ -34,11 +34,20 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 type OpenAIServiceClient interface {
 	// One ChatCompletion, or chunks and Done when stream is true. A failure after the first chunk ends the stream with
-	// an error (REST: an SSE error event), never with a finish_reason.
+	// an error (REST: an SSE error event), never with a finish_reason, and without Done. The key is in the metadata
+	// "authorization: Bearer KEY"; no other metadata is read. Every failure carries an Error in its status details.
+	//
+	//	UNAUTHENTICATED     no such key
+	//	NOT_FOUND           no such model
+	//	INVALID_ARGUMENT    a field is wrong, unknown or not supported (Error.param names it)
+	//	OUT_OF_RANGE        prompt and new tokens do not fit (both numbers are in the message)
+	//	RESOURCE_EXHAUSTED  pool, queue or the tenant's own limit is full; header retry-after has seconds
+	//	UNAVAILABLE         no pair of workers is ready, or it was lost; header retry-after has seconds
+	//	DATA_LOSS           the two halves disagreed, or a check failed: nothing was answered
 	ChatCompletions(ctx context.Context, in *ChatCompletionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ChatCompletionsResponse], error)
 	// The same for plain text prompts.
 	Completions(ctx context.Context, in *CompletionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompletionsResponse], error)
-	// The served models with their effective limits.
+	// The served models with their effective limits. UNAVAILABLE while no pair of workers is ready.
 	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
 }
 
@@ -103,11 +112,20 @@ func (c *openAIServiceClient) ListModels(ctx context.Context, in *ListModelsRequ
 // for forward compatibility.
 type OpenAIServiceServer interface {
 	// One ChatCompletion, or chunks and Done when stream is true. A failure after the first chunk ends the stream with
-	// an error (REST: an SSE error event), never with a finish_reason.
+	// an error (REST: an SSE error event), never with a finish_reason, and without Done. The key is in the metadata
+	// "authorization: Bearer KEY"; no other metadata is read. Every failure carries an Error in its status details.
+	//
+	//	UNAUTHENTICATED     no such key
+	//	NOT_FOUND           no such model
+	//	INVALID_ARGUMENT    a field is wrong, unknown or not supported (Error.param names it)
+	//	OUT_OF_RANGE        prompt and new tokens do not fit (both numbers are in the message)
+	//	RESOURCE_EXHAUSTED  pool, queue or the tenant's own limit is full; header retry-after has seconds
+	//	UNAVAILABLE         no pair of workers is ready, or it was lost; header retry-after has seconds
+	//	DATA_LOSS           the two halves disagreed, or a check failed: nothing was answered
 	ChatCompletions(*ChatCompletionsRequest, grpc.ServerStreamingServer[ChatCompletionsResponse]) error
 	// The same for plain text prompts.
 	Completions(*CompletionsRequest, grpc.ServerStreamingServer[CompletionsResponse]) error
-	// The served models with their effective limits.
+	// The served models with their effective limits. UNAVAILABLE while no pair of workers is ready.
 	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
 	mustEmbedUnimplementedOpenAIServiceServer()
 }
