@@ -1,0 +1,2 @@
+// Package mesh is what every process of the mesh does alike.
+package mesh

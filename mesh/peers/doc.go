@@ -1,0 +1,2 @@
+// Package peers keeps connections to the instances of a service.
+package peers
