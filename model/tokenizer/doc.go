@@ -1,0 +1,12 @@
+// Package tokenizer turns text into a model's token ids and back, with the vocabulary and the rules in its GGUF file.
+//
+// The kind is byte-level BPE (tokenizer.ggml.model = "gpt2"). Text is cut at special tokens first, then into words by
+// the file's pre-tokenizer (tokenizer.ggml.pre), then each word is merged by rank. All three steps take time
+// O(n log n) at worst, whatever the text: a megabyte of one letter is as harmless as a megabyte of prose.
+//
+// Any byte string can be encoded. Bytes that are no valid UTF-8 count as neither letter, digit nor space, and become
+// the tokens of their bytes. Without special tokens Decode(Encode(x, false)) = x holds for every x; with them too,
+// since a special token's piece is its own text.
+//
+// A [Tokenizer] never changes after [New] and may be used by many goroutines; a [Stream] belongs to one.
+package tokenizer
