@@ -3,16 +3,18 @@ module leasehold.dev/kvbroker
 go 1.26.0
 
 require (
-	github.com/google/go-cmp v0.7.0
 	go.uber.org/goleak v1.3.0
-	golang.org/x/sys v0.40.0
+	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
-	google.golang.org/protobuf v1.36.13-0.20261016172727-e9ee2a76ab8e
-	leasehold.dev/gpu v0.0.0
-	leasehold.dev/mesh v0.0.0
-	leasehold.dev/model v0.0.0
+	leasehold.dev/gpu v0.0.0-00010101000000-000000000000
 	leasehold.dev/protos v0.0.0
-	pgregory.net/rapid v1.3.0
+)
+
+require (
+	golang.org/x/net v0.61.0 // indirect
+	golang.org/x/text v0.43.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
+	google.golang.org/protobuf v1.36.13-0.20261016172727-e9ee2a76ab8e // indirect
 )
 
 replace (

@@ -1,0 +1,90 @@
+package attach
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"leasehold.dev/protos/errs"
+)
+
+// Session is a worker's end of an attach. The caller closes the files when it has mapped them.
+type Session struct {
+	Offer
+	Pool, Tags *os.File
+
+	c      *net.UnixConn
+	closed chan struct{}
+	wg     sync.WaitGroup
+}
+
+// Dial attaches this process, as worker, to the broker whose runtime directory is dir.
+func Dial(ctx context.Context, dir, worker string) (*Session, error) {
+	if err := CheckDir(dir); err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "unixpacket", filepath.Join(dir, SocketName))
+	if err != nil {
+		return nil, errs.New(errs.Unavailable, "attach: %w", err)
+	}
+	c := nc.(*net.UnixConn)
+	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Now()) })
+	s, err := exchange(c, worker)
+	if !stop() && err == nil { // the deadline may be set on a connection that is to live on
+		s.abandon()
+		err = errs.New(errs.Unavailable, "attach: %w", context.Cause(ctx))
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	s.wg.Go(s.watch)
+	return s, nil
+}
+
+func exchange(c *net.UnixConn, worker string) (*Session, error) {
+	if err := send(c, Request{Protocol: Protocol, Worker: worker}); err != nil {
+		return nil, err
+	}
+	s := &Session{c: c, closed: make(chan struct{})}
+	fs, err := receive(c, &s.Offer)
+	if err != nil {
+		return nil, err
+	}
+	err = s.Offer.check()
+	if err == nil && len(fs) != 2 {
+		err = errs.New(errs.Invalid, "attach: %d descriptors came, want 2", len(fs))
+	}
+	if err != nil {
+		closeAll(fs)
+		return nil, err
+	}
+	s.Pool, s.Tags = fs[0], fs[1]
+	return s, nil
+}
+
+func (s *Session) abandon() {
+	s.Pool.Close()
+	s.Tags.Close()
+}
+
+func (s *Session) watch() {
+	defer close(s.closed)
+	var b [1]byte
+	s.c.Read(b[:])
+	s.c.Close()
+}
+
+// Closed is closed when the broker has gone or has hung up.
+func (s *Session) Closed() <-chan struct{} { return s.closed }
+
+// Close ends the attach and waits for its watcher. The broker revokes the handle's leases.
+func (s *Session) Close() error {
+	s.c.Close()
+	s.wg.Wait()
+	return nil
+}

@@ -1,0 +1,146 @@
+package attach
+
+import (
+	"encoding/json"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold.dev/protos/errs"
+)
+
+// Protocol is the version of the two messages and of everything that is shared through the descriptors.
+const Protocol = 1
+
+// maxMessage bounds either message.
+const maxMessage = 4096
+
+// Request is what a worker says of itself.
+type Request struct {
+	Protocol int    `json:"protocol"`
+	Worker   string `json:"worker"` // instance id
+}
+
+// Offer is what the broker answers. An Offer with an Error has no descriptors, and the connection ends.
+type Offer struct {
+	Protocol          int    `json:"protocol"`
+	Broker            string `json:"broker"`
+	Instance          []byte `json:"instance"`
+	Epoch             uint64 `json:"epoch"`
+	Attach            []byte `json:"attach"` // the handle's secret token: names the handle in every WorkerService call
+	LayoutHash        []byte `json:"layout_hash"`
+	ModelRevision     []byte `json:"model_revision"`
+	TokenizerRevision []byte `json:"tokenizer_revision"`
+	NumericsClass     string `json:"numerics_class"`
+	Pages             uint32 `json:"pages"`
+	PageBytes         uint64 `json:"page_bytes"`
+
+	Error string `json:"error,omitempty"`
+	Kind  uint8  `json:"kind,omitempty"` // of the Error: package errs
+}
+
+func (r Request) check() error {
+	if r.Protocol != Protocol {
+		return errs.New(errs.Invalid, "attach: protocol %d, want %d", r.Protocol, Protocol)
+	}
+	if r.Worker == "" || len(r.Worker) > 128 {
+		return errs.New(errs.Invalid, "attach: worker id of %d bytes, want 1 to 128", len(r.Worker))
+	}
+	return nil
+}
+
+func (o Offer) check() error {
+	switch {
+	case o.Error != "":
+		return errs.New(errs.Kind(o.Kind), "attach: broker: %s", o.Error)
+	case o.Protocol != Protocol:
+		return errs.New(errs.Invalid, "attach: broker's protocol %d, want %d", o.Protocol, Protocol)
+	case len(o.Instance) == 0 || len(o.Attach) == 0 || len(o.LayoutHash) == 0 || len(o.ModelRevision) == 0:
+		return errs.New(errs.Invalid, "attach: the offer lacks instance, handle, layout hash or model revision")
+	case o.Pages == 0 || o.PageBytes == 0:
+		return errs.New(errs.Invalid, "attach: offer of %d pages of %d bytes", o.Pages, o.PageBytes)
+	}
+	return nil
+}
+
+func send(c *net.UnixConn, v any, files ...*os.File) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	if len(b) > maxMessage {
+		return errs.New(errs.Invalid, "attach: message of %d bytes, at most %d", len(b), maxMessage)
+	}
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fds[i] = int(f.Fd())
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	n, oobn, err := c.WriteMsgUnix(b, oob, nil)
+	if err != nil {
+		return errs.New(errs.Unavailable, "attach: send: %w", err)
+	}
+	if n != len(b) || oobn != len(oob) {
+		return errs.New(errs.Unavailable, "attach: sent %d of %d bytes, %d of %d of control", n, len(b), oobn, len(oob))
+	}
+	return nil
+}
+
+// maxFiles is how many descriptors a message may carry.
+const maxFiles = 2
+
+// receive reads one message and its descriptors; on error none stays open.
+func receive(c *net.UnixConn, v any) ([]*os.File, error) {
+	b := make([]byte, maxMessage+1)
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
+	n, oobn, flags, _, err := c.ReadMsgUnix(b, oob)
+	if err != nil {
+		return nil, errs.New(errs.Unavailable, "attach: receive: %w", err)
+	}
+	got, err := descriptors(oob[:oobn])
+	switch {
+	case err != nil:
+	case n > maxMessage || flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0:
+		err = errs.New(errs.Invalid, "attach: message of over %d bytes, or too many descriptors", maxMessage)
+	default:
+		err = errs.Mark(json.Unmarshal(b[:n], v), errs.Invalid)
+	}
+	if err != nil {
+		closeAll(got)
+		return nil, err
+	}
+	return got, nil
+}
+
+func descriptors(oob []byte) ([]*os.File, error) {
+	if len(oob) == 0 {
+		return nil, nil
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "attach: control message: %w", err)
+	}
+	var out []*os.File
+	for i := range msgs {
+		fds, err := unix.ParseUnixRights(&msgs[i])
+		if err != nil {
+			closeAll(out)
+			return nil, errs.New(errs.Invalid, "attach: control message: %w", err)
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			out = append(out, os.NewFile(uintptr(fd), "attached"))
+		}
+	}
+	return out, nil
+}
+
+func closeAll(fs []*os.File) {
+	for _, f := range fs {
+		f.Close()
+	}
+}
