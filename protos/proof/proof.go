@@ -78,10 +78,10 @@ func Sign(key ed25519.PrivateKey, a *meshv1.Admission) (*meshv1.SignedAdmission,
 	return &meshv1.SignedAdmission{Admission: b, Signature: ed25519.Sign(key, append([]byte(admissionContext), b...))}, nil
 }
 
-// Open checks a ticket's signature and shape, and returns the Admission. It is Corrupt when the signature is wrong, and
-// Invalid when a field is missing. ids are the token ids presented with it: their digest must be the Admission's.
-func Open(key ed25519.PublicKey, s *meshv1.SignedAdmission, ids []int32) (*meshv1.Admission, error) {
-	if len(s.GetSignature()) != ed25519.SignatureSize ||
+// Verify checks a ticket's signature and shape, and returns the Admission: Corrupt when the signature is wrong, Invalid
+// when a field is missing. It is for those to whom the ticket comes without token ids.
+func Verify(key ed25519.PublicKey, s *meshv1.SignedAdmission) (*meshv1.Admission, error) {
+	if len(key) != ed25519.PublicKeySize || len(s.GetSignature()) != ed25519.SignatureSize ||
 		!ed25519.Verify(key, append([]byte(admissionContext), s.GetAdmission()...), s.GetSignature()) {
 		return nil, errs.New(errs.Corrupt, "admission: signature is wrong")
 	}
@@ -90,6 +90,16 @@ func Open(key ed25519.PublicKey, s *meshv1.SignedAdmission, ids []int32) (*meshv
 		return nil, errs.New(errs.Invalid, "admission: %w", err)
 	}
 	if err := shape(a); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// Open is Verify, and ids are the token ids presented with the ticket: their digest must be the Admission's, else the
+// error is Corrupt.
+func Open(key ed25519.PublicKey, s *meshv1.SignedAdmission, ids []int32) (*meshv1.Admission, error) {
+	a, err := Verify(key, s)
+	if err != nil {
 		return nil, err
 	}
 	if uint32(len(ids)) != a.PromptTokens {
