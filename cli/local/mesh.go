@@ -1,0 +1,233 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"leasehold.dev/protos/errs"
+)
+
+// Broker is one pool to start.
+type Broker struct {
+	Name  string
+	Pages int
+	Args  []string
+}
+
+// Worker is one prefill or decode worker to start, attached to a broker of this host.
+type Worker struct {
+	ID     string
+	Broker string
+	Args   []string
+}
+
+// Config says what to start. Dir must not hold another run's state.
+type Config struct {
+	Dir      string // sockets, identities, logs; made when absent
+	Bin      string // folder of the leasehold-* programs
+	Model    string // GGUF
+	Cache    string // packed weights
+	Backend  string // cpu, ref
+	Registry string // empty: embedded in this process
+	Promise  int    // tokens
+	HTTP     string // the router's REST address
+
+	Brokers  []Broker
+	Prefills []Worker
+	Decodes  []Worker
+	Router   []string            // more arguments of the router
+	Tenants  map[string]string   // tenant -> key
+	Progress func(string, ...any) // nil: silent
+}
+
+// Default is the demo's mesh: two brokers whose pools differ in size, one prefill, one decode, one router.
+func Default() Config {
+	return Config{
+		Backend:  "cpu",
+		Promise:  8192,
+		HTTP:     "127.0.0.1:0",
+		Brokers:  []Broker{{Name: "broker-p", Pages: 160}, {Name: "broker-d", Pages: 288}},
+		Prefills: []Worker{{ID: "prefill-0", Broker: "broker-p"}},
+		Decodes:  []Worker{{ID: "decode-0", Broker: "broker-d"}},
+		Tenants:  map[string]string{"demo": NewKey()},
+	}
+}
+
+// NewKey is a fresh API key.
+func NewKey() string {
+	b := make([]byte, 16)
+	rand.Read(b)
+	return "lh-" + hex.EncodeToString(b)
+}
+
+// Mesh is a running mesh.
+type Mesh struct {
+	Config
+	procs    map[string]*Process // by service/id
+	order    []string            // in which they were started
+	registry *embeddedRegistry   // nil with Consul
+}
+
+// Start runs everything and returns when every process serves. It does not wait for readiness: see Ready. On error
+// nothing is left running.
+func Start(ctx context.Context, c Config) (*Mesh, error) {
+	m := &Mesh{Config: c, procs: map[string]*Process{}}
+	if err := m.start(ctx); err != nil {
+		return nil, errors.Join(err, m.Stop(2*time.Second))
+	}
+	return m, nil
+}
+
+func (m *Mesh) start(ctx context.Context) error {
+	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+		return fmt.Errorf("local: %w", err)
+	}
+	files, err := m.writeFiles()
+	if err != nil {
+		return err
+	}
+	if m.Registry == "" {
+		if m.registry, err = startRegistry(ctx, files.identity("registry", "registry")); err != nil {
+			return err
+		}
+		m.Registry = "embedded://" + m.registry.addr
+	}
+	for _, b := range m.Brokers {
+		args := append([]string{"-model", m.Model, "-backend", m.Backend, "-pages", strconv.Itoa(b.Pages),
+			"-dir", m.BrokerDir(b.Name), "-admission-key", files.publicKey}, b.Args...)
+		m.add("kvbroker", b.Name, files, args)
+	}
+	for _, w := range m.Prefills {
+		m.add("prefill", w.ID, files, m.workerArgs(w, files))
+	}
+	for _, w := range m.Decodes {
+		m.add("decode", w.ID, files, m.workerArgs(w, files))
+	}
+	m.add("router", "router-0", files, append([]string{"-http", m.HTTP, "-model", m.Model, "-keys", files.keys,
+		"-admission-key", files.privateKey, "-promise", strconv.Itoa(m.Promise)}, m.Router...))
+	for _, name := range m.order {
+		if err := m.procs[name].Start(); err != nil {
+			return err
+		}
+	}
+	for _, name := range m.order {
+		if _, err := m.procs[name].Addr(ctx); err != nil {
+			return err
+		}
+		m.say("%s serves", name)
+	}
+	return nil
+}
+
+func (m *Mesh) workerArgs(w Worker, files *files) []string {
+	return append([]string{"-model", m.Model, "-backend", m.Backend, "-broker-dir", m.BrokerDir(w.Broker),
+		"-promise", strconv.Itoa(m.Promise), "-cache", m.Cache, "-admission-key", files.publicKey}, w.Args...)
+}
+
+func (m *Mesh) add(service, id string, files *files, args []string) {
+	name := service + "/" + id
+	args = append([]string{"-id", id, "-registry", m.Registry, "-identity", files.identity(service, id)}, args...)
+	m.procs[name] = newProcess(name, filepath.Join(m.Bin, "leasehold-"+service), m.Dir, args)
+	m.order = append(m.order, name)
+}
+
+func (m *Mesh) say(format string, args ...any) {
+	if m.Progress != nil {
+		m.Progress(format, args...)
+	}
+}
+
+// BrokerDir is where a broker's sockets are.
+func (m *Mesh) BrokerDir(name string) string { return filepath.Join(m.Dir, "sock", name) }
+
+// Process is the process named service/id, such as decode/decode-0; nil when there is none.
+func (m *Mesh) Process(name string) *Process { return m.procs[name] }
+
+// Processes is all of them, in the order in which they were started.
+func (m *Mesh) Processes() []*Process {
+	out := make([]*Process, 0, len(m.order))
+	for _, name := range m.order {
+		out = append(out, m.procs[name])
+	}
+	return out
+}
+
+// URL is the router's REST address.
+func (m *Mesh) URL() string {
+	p := m.procs["router/router-0"]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return "http://" + p.addr.HTTP
+}
+
+// CLIIdentity is the folder of the identity that the command line uses.
+func (m *Mesh) CLIIdentity() string { return filepath.Join(m.Dir, "identity", "cli-cli") }
+
+// Ready waits until the router says that at least one pair can serve.
+func (m *Mesh) Ready(ctx context.Context) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	why := "no answer yet"
+	for {
+		ok, text := get(ctx, m.URL()+"/readyz")
+		if ok {
+			return nil
+		}
+		if text != "" {
+			why = text
+		}
+		for _, p := range m.Processes() {
+			select {
+			case <-p.Exited():
+				return errs.New(errs.Unavailable, "%s ended (%v) before the mesh was ready; its log ends:\n%s", p.Name, p.Err(), p.tail())
+			default:
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the mesh is not ready (%s): %w", why, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+func get(ctx context.Context, url string) (bool, string) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false, err.Error()
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false, err.Error()
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, 4096))
+	if err != nil {
+		return false, err.Error()
+	}
+	return res.StatusCode == http.StatusOK, string(b)
+}
+
+// Stop ends the processes, the last started first, and the registry at the very end. It reports every process that did
+// not end by itself within grace.
+func (m *Mesh) Stop(grace time.Duration) error {
+	var all []error
+	for i := len(m.order) - 1; i >= 0; i-- {
+		if p := m.procs[m.order[i]]; p.Exited() != nil {
+			all = append(all, p.Stop(grace))
+		}
+	}
+	if m.registry != nil {
+		all = append(all, m.registry.stop())
+	}
+	return errors.Join(all...)
+}

@@ -1,0 +1,15 @@
+package bar
+
+import "leasehold.dev/integration/scenario"
+
+// All is every bar, the quick ones first.
+var All = []Bar{
+	{Name: "golden", Quick: true, Run: runGolden},
+	{Name: "refusals", Quick: true, Run: scenarios(scenario.Refusals)},
+	{Name: "demo", Quick: true, Run: runDemo},
+	{Name: "failures", Run: scenarios(scenario.Failures...)},
+	{Name: "split-equal", Run: runSplitEqual},
+	{Name: "bench-engine", Run: runBenchEngine},
+	{Name: "bench-guards", Run: runBenchGuards},
+	{Name: "steady", Run: scenarios(scenario.Steady)},
+}
