@@ -110,23 +110,27 @@ func tagsOf(src string) []tag {
 		case '#':
 			_, src, _ = strings.Cut(src[1:], "#}")
 		case '%', '{':
-			t, n := readTag(src[1:])
-			t.statement = kind == '%'
+			t, n := readTag(src[1:], kind == '%')
 			tags = append(tags, t)
 			src = src[1+n:]
 		}
 	}
 }
 
-// readTag reads up to the end of the tag, in which a quote hides everything up to the next.
-func readTag(s string) (t tag, n int) {
-	depth := 0
+// readTag reads up to the end of the tag, in which a quote hides everything up to the next. It must find the end where
+// the engine does: at the first closer of its kind outside of quotes, whatever the brackets.
+func readTag(s string, statement bool) (t tag, n int) {
+	depth, closer := 0, "}}"
+	if statement {
+		closer = "%}"
+	}
+	t.statement = statement
 	for n < len(s) {
 		switch c := s[n]; {
 		case c == '\'' || c == '"':
 			n += quoted(s[n:])
 			continue
-		case strings.HasPrefix(s[n:], "%}") || depth == 0 && strings.HasPrefix(s[n:], "}}"):
+		case strings.HasPrefix(s[n:], closer):
 			return t, n + 2
 		case strings.IndexByte("([{", c) >= 0:
 			depth++

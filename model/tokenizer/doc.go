@@ -5,8 +5,8 @@
 // O(n log n) at worst, whatever the text: a megabyte of one letter is as harmless as a megabyte of prose.
 //
 // Any byte string can be encoded. Bytes that are no valid UTF-8 count as neither letter, digit nor space, and become
-// the tokens of their bytes. Without special tokens Decode(Encode(x, false)) = x holds for every x; with them too,
-// since a special token's piece is its own text.
+// the tokens of their bytes. Decode(Encode(x)) = Normalize(x), with special tokens and without, and Normalize changes
+// only what the vocabulary has no token for.
 //
 // A [Tokenizer] never changes after [New] and may be used by many goroutines; a [Stream] belongs to one.
 package tokenizer

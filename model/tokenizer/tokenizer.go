@@ -6,12 +6,13 @@ import (
 
 // Tokenizer encodes and decodes for one model.
 type Tokenizer struct {
-	pieces     [][]byte // what each id stands for
-	types      []int32
-	eog        []bool
-	bos        int32 // -1 if the file has none
-	addBOS     bool
-	bytes      [256]int32
+	pieces [][]byte // what each id stands for
+	types  []int32
+	eog    []bool
+	bos    int32 // -1 if the file has none
+	addBOS bool
+	bytes  [256]int32 // by byte; -1 if the vocabulary lacks it
+
 	merges     map[pair]merge
 	words      map[string]int32 // words whose token is known without merging
 	wholeWords bool             // a word that is a token is never merged
@@ -59,8 +60,9 @@ func (t *Tokenizer) has(id int32) bool { return id >= 0 && int(id) < len(t.piece
 
 // Encode is the token ids of text. With special, the text of a control token becomes that token; without, it is text
 // like any other. User-defined tokens are found in both cases. Where special tokens overlap, the first wins, and of
-// those at one place the longest.
+// those at one place the longest. What it encodes is Normalize(text).
 func (t *Tokenizer) Encode(text string, special bool) []int32 {
+	text = t.Normalize(text)
 	ids := make([]int32, 0, len(text)/3+1)
 	m := merger{t: t}
 	for text != "" {

@@ -69,17 +69,21 @@ func (t *Tokenizer) special(id int) bool {
 	return t.types[id] == typeControl || t.types[id] == typeUserDefined || t.types[id] == typeUnknown
 }
 
-// readBytes finds the token of each byte, without which some text could not be encoded.
+// readBytes finds the token of each byte. Vocabularies lack some that their training text never had, but those of the
+// replacement character must be there.
 func (t *Tokenizer) readBytes() error {
-	t.bytes = [256]int32{}
-	var seen [256]bool
+	for b := range t.bytes {
+		t.bytes[b] = -1
+	}
 	for id, piece := range t.pieces {
-		if t.types[id] == typeNormal && len(piece) == 1 && !seen[piece[0]] {
-			t.bytes[piece[0]], seen[piece[0]] = int32(id), true
+		if t.types[id] == typeNormal && len(piece) == 1 && t.bytes[piece[0]] < 0 {
+			t.bytes[piece[0]] = int32(id)
 		}
 	}
-	if b := slices.Index(seen[:], false); b >= 0 {
-		return malformed("no token for byte %#02x", b)
+	for _, b := range []byte(replacement) {
+		if t.bytes[b] < 0 {
+			return malformed("no token for byte %#02x", b)
+		}
 	}
 	return nil
 }
