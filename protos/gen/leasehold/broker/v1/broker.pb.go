@@ -1464,6 +1464,7 @@ type BrokerIdentity struct {
 	TokenizerRevision []byte                 `protobuf:"bytes,6,opt,name=tokenizer_revision,json=tokenizerRevision,proto3" json:"tokenizer_revision,omitempty"`
 	NumericsClass     string                 `protobuf:"bytes,7,opt,name=numerics_class,json=numericsClass,proto3" json:"numerics_class,omitempty"`
 	PoolPages         uint32                 `protobuf:"varint,8,opt,name=pool_pages,json=poolPages,proto3" json:"pool_pages,omitempty"`
+	Epoch             uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"` // of every lease of this instance: grows from one start of a broker to the next
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1550,6 +1551,13 @@ func (x *BrokerIdentity) GetNumericsClass() string {
 func (x *BrokerIdentity) GetPoolPages() uint32 {
 	if x != nil {
 		return x.PoolPages
+	}
+	return 0
+}
+
+func (x *BrokerIdentity) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
 	}
 	return 0
 }
@@ -2624,7 +2632,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\rprompt_digest\x18\f \x01(\fR\fpromptDigest\x12\x18\n" +
 	"\adigests\x18\r \x03(\fR\adigests\x12\x12\n" +
 	"\x04root\x18\x0e \x01(\fR\x04root\x12\x10\n" +
-	"\x03mac\x18\x0f \x01(\fR\x03mac\"\x99\x02\n" +
+	"\x03mac\x18\x0f \x01(\fR\x03mac\"\xaf\x02\n" +
 	"\x0eBrokerIdentity\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\fR\binstance\x12\x1a\n" +
@@ -2635,7 +2643,8 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x12tokenizer_revision\x18\x06 \x01(\fR\x11tokenizerRevision\x12%\n" +
 	"\x0enumerics_class\x18\a \x01(\tR\rnumericsClass\x12\x1d\n" +
 	"\n" +
-	"pool_pages\x18\b \x01(\rR\tpoolPages\"K\n" +
+	"pool_pages\x18\b \x01(\rR\tpoolPages\x12\x14\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch\"K\n" +
 	"\x10HandshakeRequest\x127\n" +
 	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"L\n" +
 	"\x11HandshakeResponse\x127\n" +

@@ -1,0 +1,2 @@
+// Package transfer decides what a Pull must prove.
+package transfer
