@@ -11,7 +11,9 @@
 // Guards. Every kernel that reads KV loads the tag of each page it reads (acquire) before the loads of a pass and again
 // after them, and compares with the tag the sequence was opened with (sealed bit masked). Append checks before and
 // after its stores, and needs the sealed bit clear. A mismatch is reported as lh_fault and poisons that sequence's
-// output with NaN; no other sequence is touched, nothing traps.
+// output with NaN; no other sequence is touched, nothing traps. A sequence that met a foreign tag (READ, WRITE) stays
+// poisoned: later steps append nothing and report its first record again. A wrong plan (LENGTH, PAGES) costs that step
+// only: nothing is appended.
 //
 // Bits. A sequence's rows and logits do not depend on its companions, on chunk size or on the number of threads.
 #ifndef LH_ENGINE_H_
@@ -58,7 +60,7 @@ typedef struct {
   uint32_t guards;     // 1: tag checks and page digests on
   const void *packed;  // from lh_pack; NULL for ref
   size_t packed_bytes;
-  const uint32_t *digest_keys; // see pagesum: nh keys, then row keys; copied
+  const uint32_t *digest_keys; // see pagesum: page keys (nh, rows), then the logit keys for vocab; copied
   size_t digest_words;
 } lh_options;
 
@@ -67,7 +69,9 @@ typedef struct lh_engine lh_engine;
 // What this machine has: bit i set = LH_SIMD_i can run. Compiled-in paths only.
 uint32_t lh_simd(void);
 
-// Packed weights of the cpu back end (16-column groups, see cpu/pack). Same bytes for every SIMD path.
+// Packed weights of the cpu back end (16-column groups, see cpu_pack). Same bytes for every SIMD path. A change of the
+// format raises the version, which is in the name of cached files.
+enum { LH_PACK_VERSION = 1 };
 size_t lh_pack_bytes(const lh_model *);
 int lh_pack(const lh_model *, void *out, size_t bytes, uint32_t threads, char *err, int errcap);
 
@@ -116,14 +120,16 @@ typedef struct {
 } lh_fault;
 
 // One step. results has n_work entries. logits: row-major [row][vocab] f32, logits_digest two words a row (NH over the
-// row's bits, see pagesum LogitDigest). page_digests: pages touched in this step. n_digests, n_faults: out counts.
+// row's bits, see pagesum.Logits). page_digests: pages touched in this step. n_digests, n_faults: out counts; faults
+// over cap_faults are counted in results only.
 // EINVAL leaves every sequence as it was.
 int lh_step(lh_engine *, const lh_work *work, uint32_t n_work, const int32_t *tokens, uint32_t n_tokens,
             lh_result *results, float *logits, uint32_t logits_rows, uint64_t *logits_digest,
             lh_page_digest *page_digests, uint32_t cap_digests, uint32_t *n_digests, lh_fault *faults,
             uint32_t cap_faults, uint32_t *n_faults, char *err, int errcap);
 
-// Digest of one page at rest, gathered from the physical layout (rows: 1..64). nonzero: rows that hold any bit.
+// Digest of one page at rest, gathered from the physical layout (rows: 1..64; keys: the page's at least). nonzero: how
+// many of the rows' tokens have any bit set, in any layer and head.
 int lh_page_sum(uint32_t backend, uint32_t kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
                 const void *page, uint32_t rows, const uint32_t *keys, size_t words, uint64_t digest[2],
                 uint32_t *nonzero);

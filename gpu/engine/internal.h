@@ -14,6 +14,15 @@
 // items excepted: engine.cc fills those).
 #ifndef LH_INTERNAL_H_
 #define LH_INTERNAL_H_
+
+// a*b+c is a multiplication and an addition unless the code says fma: bits must not depend on the compiler's taste. Go
+// accepts no -ffp-contract in #cgo lines, so each file includes this one first.
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#elif defined(__GNUC__)
+#pragma GCC optimize("fp-contract=off")
+#endif
+
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -96,7 +105,7 @@ struct Step {
 class Backend {
  public:
   virtual ~Backend() = default;
-  virtual int forward(Step &) = 0; // LH_OK or LH_EINTERNAL, which poisons every item of the step
+  virtual int forward(Step &) = 0; // LH_OK, or LH_EINTERNAL, which closes the step's sequences
   // Digest of one row of n logits and whether all are finite. The same bits from every back end.
   virtual void logit_digest(const float *row, uint32_t n, uint64_t out[2], bool *finite) const;
   const Keys *keys = nullptr; // set by engine.cc
