@@ -1,0 +1,141 @@
+package rest
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"unicode/utf8"
+
+	"leasehold.dev/router/apierr"
+)
+
+// maxDepth is deeper than any valid request.
+const maxDepth = 16
+
+// Body is a checked body.
+type Body struct {
+	JSON         []byte // only fields of the service definition
+	IncludeUsage bool   // a stream whose chunks have usage, null but in the last
+}
+
+// Chat checks the body of POST /v1/chat/completions.
+func Chat(body []byte) (*Body, error) { return check(body, chat) }
+
+// Completion checks the body of POST /v1/completions.
+func Completion(body []byte) (*Body, error) { return check(body, completion) }
+
+func check(body []byte, rules map[string]rule) (*Body, error) {
+	if !utf8.Valid(body) {
+		return nil, apierr.Malformed("The request body is not valid UTF-8.")
+	}
+	if d := depth(body); d > maxDepth {
+		return nil, apierr.Malformed("The request body is nested %d deep, at most %d are allowed.", d, maxDepth)
+	}
+	out, usage := []byte{'{'}, false
+	err := object("", body, func(name string, raw json.RawMessage) error {
+		r, ok := rules[name]
+		if !ok {
+			return refuse("", name, raw, chat, completion)
+		}
+		if isNull(raw) {
+			return nil
+		}
+		if err := r.check(name, raw); err != nil {
+			return err
+		}
+		if name == "stream_options" {
+			usage = bytes.Contains(raw, []byte("true")) // its one passed field is a bool
+		}
+		if r.drop {
+			return nil
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		key, err := json.Marshal(name)
+		out = append(append(append(out, key...), ':'), raw...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Body{JSON: append(out, '}'), IncludeUsage: usage}, nil
+}
+
+// object calls f for each member of a JSON object, in order, and refuses a repeated one. prefix names the object.
+func object(prefix string, body []byte, f func(name string, raw json.RawMessage) error) error {
+	dec := json.NewDecoder(bytes.NewReader(body))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		if prefix == "" {
+			return apierr.Malformed("The request body is not a JSON object.")
+		}
+		return typeError(trim(prefix), "an object")
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		t, err := dec.Token()
+		if err != nil {
+			return syntax(trim(prefix), err, dec)
+		}
+		name, ok := t.(string)
+		if !ok {
+			return syntax(trim(prefix), nil, dec)
+		}
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return syntax(prefix+name, err, dec)
+		}
+		if seen[name] {
+			return apierr.Invalid(prefix+name, "The field '%s' is given twice.", prefix+name)
+		}
+		seen[name] = true
+		if err := f(name, raw); err != nil {
+			return err
+		}
+	}
+	if _, err := dec.Token(); err != nil {
+		return syntax(trim(prefix), err, dec)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		return apierr.Malformed("There is text after the end of the JSON object.")
+	}
+	return nil
+}
+
+func trim(prefix string) string {
+	if n := len(prefix); n > 0 {
+		return prefix[:n-1]
+	}
+	return ""
+}
+
+// syntax names the field at which the JSON breaks off, when one has begun.
+func syntax(param string, _ error, dec *json.Decoder) error {
+	e := apierr.Malformed("The request body is not valid JSON: it breaks off at byte %d.", dec.InputOffset())
+	if param != "" {
+		e = apierr.Invalid(param, "The request body is not valid JSON: the value of '%s' breaks off, after byte %d.", param, dec.InputOffset())
+	}
+	return e
+}
+
+func isNull(raw json.RawMessage) bool { return string(raw) == "null" }
+
+// depth is how deep brackets nest outside of strings. It needs no valid JSON.
+func depth(body []byte) int {
+	d, most, text := 0, 0, false
+	for i := 0; i < len(body); i++ {
+		switch c := body[i]; {
+		case text && c == '\\':
+			i++
+		case c == '"':
+			text = !text
+		case text:
+		case c == '[' || c == '{':
+			d++
+			most = max(most, d)
+		case c == ']' || c == '}':
+			d--
+		}
+	}
+	return most
+}
