@@ -1,0 +1,22 @@
+// Package mover moves the pages of one admission from the broker that holds the source lease to the one that holds the
+// destination. The receiver pulls.
+//
+// Two movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
+// sending side. The local mover ([OpenLocal]) has both sides in one broker and moves no byte.
+//
+// # Sending side
+//
+// The source of pages is a [Source]: Serve asks it for the next sealed page, copies the page part by part into send
+// buffers, and asks it for the Completion once the receiver has said what it got. Page memory is read only inside
+// Source.Read; a send buffer that the transport never gives back is memory lost to the collector, not a page held.
+//
+// # Receiving side
+//
+// Parts must come in page order and in offset order, without gap or repeat: anything else is Corrupt. Each is copied
+// once, from the transport's buffers straight to the memory that the caller named. When Receive has returned, nothing
+// writes to that memory any more.
+//
+// A stream that ends with status OK and without a Completion is Corrupt: no success is borrowed from a quiet end.
+//
+// The movers check order and sizes only. Whether the pages are the right ones is for package transfer to say.
+package mover

@@ -1,0 +1,188 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+)
+
+// Destination is the memory that pages arrive in.
+type Destination interface {
+	// Page is the memory of a place. It is written until the next call of a method, or the end of Receive.
+	Page(place uint32) ([]byte, error)
+	// Landed says that all bytes of a place are there, in order.
+	Landed(place uint32) error
+}
+
+// Moved counts what a Receive brought.
+type Moved struct {
+	Pages uint32
+	Bytes uint64
+	Took  time.Duration // from the first part to the last
+}
+
+// DialOptions are for connections that carry Pulls: windows that do not stall a stream of megabyte messages.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithStaticStreamWindowSize(16 << 20),
+		grpc.WithStaticConnWindowSize(32 << 20),
+		grpc.WithReadBufferSize(256 << 10),
+		grpc.WithWriteBufferSize(256 << 10),
+		grpc.WithDisableRetry(),
+	}
+}
+
+// ServerOptions are for servers that answer Pulls.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10)}
+}
+
+// Stream is an attached Pull over gRPC. One goroutine uses it.
+type Stream struct {
+	cs   grpc.ClientStream
+	stop context.CancelFunc
+}
+
+// Open opens a Pull and returns when the peer has attached it. ctx bounds the whole Pull; its end, or Close, tells the
+// peer at once.
+func Open(ctx context.Context, conn grpc.ClientConnInterface, open *brokerv1.PullOpen) (*Stream, error) {
+	ctx, stop := context.WithCancel(ctx)
+	s := &Stream{stop: stop}
+	if err := s.open(ctx, conn, open); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Stream) open(ctx context.Context, conn grpc.ClientConnInterface, open *brokerv1.PullOpen) error {
+	var err error
+	s.cs, err = conn.NewStream(ctx, &brokerv1.PeerService_ServiceDesc.Streams[0], brokerv1.PeerService_Pull_FullMethodName,
+		grpc.CallContentSubtype(Subtype), grpc.MaxCallRecvMsgSize(maxControl))
+	if err != nil {
+		return errs.FromStatus(err)
+	}
+	if err := s.send(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Open{Open: open}}); err != nil {
+		return err
+	}
+	resp := &brokerv1.PullResponse{}
+	if err := s.receive(&incoming{msg: resp}); err != nil {
+		return err
+	}
+	if resp.GetAttached() == nil {
+		return errs.New(errs.Corrupt, "pull: the first answer is %T, want Attached", resp.Kind)
+	}
+	return nil
+}
+
+// Close ends the Pull; before its Completion that is a cancel.
+func (s *Stream) Close() { s.stop() }
+
+// send turns the bare io.EOF of a stream that the peer has ended into the peer's own error.
+func (s *Stream) send(m any) error {
+	err := s.cs.SendMsg(m)
+	if errors.Is(err, io.EOF) {
+		return s.receive(&incoming{msg: &brokerv1.PullResponse{}})
+	}
+	return errs.FromStatus(err)
+}
+
+func (s *Stream) receive(in *incoming) error {
+	err := receive(s.cs, in)
+	if errors.Is(err, io.EOF) {
+		return errs.New(errs.Corrupt, "pull: the stream ended without a completion")
+	}
+	return err
+}
+
+// Receive takes pages until the peer says that it has sent all, acknowledges them, and returns the Completion with which
+// the stream ended well. rx decides what may come next; it is fresh. On error nothing of what arrived may be used. It is
+// called once.
+func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Completion, Moved, error) {
+	defer s.Close()
+	r := reception{Stream: s, dst: dst, rx: rx}
+	for {
+		done, err := r.next()
+		if err != nil {
+			return nil, r.moved(), err
+		}
+		if done {
+			return rx.Completion(), r.moved(), nil
+		}
+	}
+}
+
+// reception is one Receive: it carries messages to the core and does what the core answers.
+type reception struct {
+	*Stream
+	dst         Destination
+	rx          *transfer.Receiver
+	progress    transfer.Progress // of the part that is being received
+	first, last time.Time
+}
+
+func (r *reception) moved() Moved {
+	return Moved{Pages: r.rx.Pages(), Bytes: r.rx.Bytes(), Took: r.last.Sub(r.first)}
+}
+
+// next takes one message.
+func (r *reception) next() (done bool, err error) {
+	resp := &brokerv1.PullResponse{}
+	in := &incoming{msg: resp, place: r.place}
+	switch err := receive(r.cs, in); {
+	case errors.Is(err, io.EOF):
+		return r.step(transfer.Ended{})
+	case err != nil && in.err != nil: // not the stream's end: what came is wrong
+		return false, err
+	case err != nil:
+		return r.step(transfer.Ended{Err: err})
+	}
+	if in.part {
+		if r.last = time.Now(); r.first.IsZero() {
+			r.first = r.last
+		}
+		if r.progress.Landed {
+			return false, r.dst.Landed(r.progress.Place)
+		}
+		return false, nil
+	}
+	switch k := resp.Kind.(type) {
+	case *brokerv1.PullResponse_Sent:
+		return r.step(transfer.Sent{Pages: k.Sent.GetPages()})
+	case *brokerv1.PullResponse_Completion:
+		return r.step(transfer.Completed{Completion: k.Completion})
+	}
+	return false, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", resp.Kind)
+}
+
+func (r *reception) step(a transfer.Arrival) (done bool, err error) {
+	p, err := r.rx.Step(a)
+	if err == nil && p.Received {
+		err = r.send(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Received{
+			Received: &brokerv1.PullReceived{Pages: r.rx.Pages(), Bytes: r.rx.Bytes()}}})
+	}
+	return p.Done, err
+}
+
+// place names the memory of a part that the core takes.
+func (r *reception) place(place, off, n uint32) ([]byte, error) {
+	var err error
+	if r.progress, err = r.rx.Step(transfer.Part{Place: place, Offset: off, Length: n}); err != nil {
+		return nil, err
+	}
+	page, err := r.dst.Page(place)
+	if err != nil {
+		return nil, err
+	}
+	if uint64(off)+uint64(n) > uint64(len(page)) {
+		return nil, errs.New(errs.Corrupt, "pull: part of %d bytes at %d of a page of %d", n, off, len(page))
+	}
+	return page[off : off+n], nil
+}

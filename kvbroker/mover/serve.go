@@ -1,0 +1,113 @@
+package mover
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+)
+
+// Source is the sending side of one Pull, from the moment it is parked. Its methods fail once the lease has ended
+// badly, with why.
+type Source interface {
+	// Next waits for the next sealed page, in order; io.EOF after the last.
+	Next(ctx context.Context) (place uint32, err error)
+	// Read copies len(dst) bytes at off of a page that Next returned.
+	Read(place, off uint32, dst []byte) error
+	// Complete makes the Completion after the last acknowledged read.
+	Complete(pages uint32) (*brokerv1.Completion, error)
+}
+
+// ServerStream is the part of a gRPC stream that Serve needs.
+type ServerStream interface {
+	Context() context.Context
+	SendMsg(any) error
+	RecvMsg(any) error
+}
+
+// ReceiveOpen reads the first message of a Pull.
+func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
+	if ct := metadata.ValueFromIncomingContext(stream.Context(), "content-type"); len(ct) != 1 || ct[0] != "application/grpc+"+Subtype {
+		return nil, errs.New(errs.Invalid, "pull: content type %q, want application/grpc+%s", ct, Subtype)
+	}
+	req := &brokerv1.PullRequest{}
+	if err := receiveFrom(stream, req); err != nil {
+		return nil, err
+	}
+	if req.GetOpen() == nil {
+		return nil, errs.New(errs.Invalid, "pull: the first message is %T, want Open", req.Kind)
+	}
+	return req.GetOpen(), nil
+}
+
+// Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
+// Completion. When it returns, page memory is not read any more.
+func Serve(stream ServerStream, src Source, pageBytes uint32) error {
+	err := stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Attached{Attached: &brokerv1.PullAttached{}}})
+	if err != nil {
+		return errs.FromStatus(err)
+	}
+	pages := uint32(0)
+	for {
+		place, err := src.Next(stream.Context())
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = sendPage(stream, src, place, pageBytes)
+		}
+		if err != nil {
+			return err
+		}
+		pages++
+	}
+	err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Sent{Sent: &brokerv1.PullSent{Pages: pages}}})
+	if err != nil {
+		return errs.FromStatus(err)
+	}
+	return complete(stream, src, pages, uint64(pages)*uint64(pageBytes))
+}
+
+func sendPage(stream ServerStream, src Source, place, pageBytes uint32) error {
+	for off := uint32(0); off < pageBytes; {
+		n := min(maxPart, pageBytes-off)
+		p, err := newPart(place, off, n, func(dst []byte) error { return src.Read(place, off, dst) })
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(p); err != nil {
+			return errs.FromStatus(err)
+		}
+		off += n
+	}
+	return nil
+}
+
+func complete(stream ServerStream, src Source, pages uint32, bytes uint64) error {
+	req := &brokerv1.PullRequest{}
+	if err := receiveFrom(stream, req); err != nil {
+		return err
+	}
+	if r := req.GetReceived(); r == nil || r.Pages != pages || r.Bytes != bytes {
+		return errs.New(errs.Corrupt, "pull: acknowledged %d pages of %d bytes, sent %d of %d",
+			r.GetPages(), r.GetBytes(), pages, bytes)
+	}
+	c, err := src.Complete(pages)
+	if err != nil {
+		return err
+	}
+	err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Completion{Completion: c}})
+	return errs.FromStatus(err)
+}
+
+func receiveFrom(stream ServerStream, req *brokerv1.PullRequest) error {
+	err := receive(stream, &incoming{msg: req})
+	if errors.Is(err, io.EOF) {
+		return errs.New(errs.Invalid, "pull: the receiver ended its side early")
+	}
+	return err
+}
