@@ -42,9 +42,9 @@ type PageSeal struct {
 
 // Event is something that happened. The set is closed.
 //
-// Asks ([Attached], [Reserve], [Seal], [Finish], [PullStarted], [Verify], [Verified], [Handover], [Zeroed]) fail when they come
-// too late, with the kind and reason of the lease's end. Reports (all others) that change nothing any more are answered
-// with [Ignored].
+// Asks ([Reserve], [Seal], [Finish], [PullStarted], [Verify], [Verified], [Handover]) fail when they come too late, with the
+// kind and reason of the lease's end. Reports (all others) that come too late change nothing and are [Ignored]. A lease
+// that the table has never heard of is NotFound.
 type Event interface{ event() }
 
 type (
@@ -98,7 +98,7 @@ type (
 	// [Retired]. Rows are those appended over the whole life of the lease. A repeat with the same numbers is Ignored.
 	//
 	//	Invalid  rows are not those that the lease is for, or pages are missing
-	//	Corrupt  the seals' rows do not add up to rows
+	//	Corrupt  as for Seal
 	Finish struct {
 		Ref
 		Seals []PageSeal
@@ -117,7 +117,8 @@ type (
 		OK    bool
 	}
 
-	// Arrived says that all bytes of one moved page of a destination have landed.
+	// Arrived says that all bytes of one moved page of a destination have landed. Corrupt: at a place that awaits
+	// none, or with no mover counted.
 	Arrived struct {
 		Lease ID
 		Place uint32
