@@ -3,7 +3,14 @@ package mesh
 import (
 	"flag"
 	"io"
+	"log/slog"
+	"net"
+	"os"
 	"time"
+
+	"leasehold.dev/mesh/identity"
+	"leasehold.dev/mesh/name"
+	"leasehold.dev/protos/errs"
 )
 
 // Config is what every process of the mesh is told.
@@ -37,4 +44,63 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.OTLP, "otlp", "", "`url` to send traces to by OTLP, http://host:port or https://host:port (default: no traces)")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "`level`: debug, info, warn or error")
 	fs.DurationVar(&c.Drain, "drain", 10*time.Second, "`time` that running calls get to finish on stop")
+}
+
+// check completes c and refuses what cannot work, before anything is opened.
+func (c *Config) check() error {
+	if err := name.Check("service", c.Service); err != nil {
+		return err
+	}
+	if c.Insecure && c.IdentityDir != "" {
+		return errs.New(errs.Invalid, "-insecure and -identity exclude each other")
+	}
+	if !c.Insecure && c.IdentityDir == "" {
+		return errs.New(errs.Invalid, "-identity is needed (or -insecure, for plain text on loopback)")
+	}
+	if c.Insecure && !identity.Loopback(c.Listen) {
+		return errs.New(errs.Invalid, "-insecure needs a loopback -listen address, not %q", c.Listen)
+	}
+	if c.Drain <= 0 {
+		return errs.New(errs.Invalid, "-drain must be positive, not %v", c.Drain)
+	}
+	host, _, err := net.SplitHostPort(c.Listen)
+	if err != nil {
+		return errs.New(errs.Invalid, "-listen: %w", err)
+	}
+	if ip := net.ParseIP(host); c.Advertise == "" && c.Registry != "" && (host == "" || ip != nil && ip.IsUnspecified()) {
+		return errs.New(errs.Invalid, "-listen %s is every address of this host: -advertise must say which one others dial", c.Listen)
+	}
+	return nil
+}
+
+// identify returns the identity, and completes c.ID from it.
+func (c *Config) identify() (*identity.Identity, error) {
+	if c.Insecure {
+		return identity.Plain(), name.Check("-id", c.ID)
+	}
+	who, err := identity.Load(c.IdentityDir)
+	if err != nil {
+		return nil, err
+	}
+	service, id := who.Name()
+	if c.ID == "" {
+		c.ID = id
+	}
+	if service != c.Service || id != c.ID {
+		return nil, errs.New(errs.Invalid, "the certificate is for %s/%s, this process is %s/%s", service, id, c.Service, c.ID)
+	}
+	return who, nil
+}
+
+func (c *Config) logger() (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); c.LogLevel != "" && err != nil {
+		return nil, errs.New(errs.Invalid, "-log-level: %q is not debug, info, warn or error", c.LogLevel)
+	}
+	w := c.LogOutput
+	if w == nil {
+		w = os.Stderr
+	}
+	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level})
+	return slog.New(h).With("service", c.Service, "id", c.ID), nil
 }

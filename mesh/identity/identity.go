@@ -1,34 +1,146 @@
 package identity
 
 import (
-	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
 
-	"google.golang.org/grpc/credentials"
+	"leasehold.dev/protos/errs"
 )
 
+// The files of an identity.
+const (
+	CAFile   = "ca.pem"
+	CertFile = "cert.pem"
+	KeyFile  = "key.pem"
+)
+
+var files = [...]string{CAFile, CertFile, KeyFile}
+
 // Identity is this process's certificate and the roots it trusts. It is safe for concurrent use.
-type Identity struct{}
+type Identity struct {
+	dir string // empty: plain
+
+	mu   sync.Mutex
+	seen [len(files)]stamp
+	now  *material
+	err  error // of the last look at the files; now is from an earlier one
+}
+
+type stamp struct {
+	mod  time.Time
+	size int64
+}
+
+// material is one consistent reading of the three files; it is never changed.
+type material struct {
+	cert        *tls.Certificate
+	roots       *x509.CertPool
+	service, id string
+}
 
 // Load reads ca.pem, cert.pem and key.pem from dir, and reads them again when they change.
-func Load(dir string) (*Identity, error) { return nil, nil }
+func Load(dir string) (*Identity, error) {
+	i := &Identity{dir: dir}
+	if dir == "" {
+		return nil, errs.New(errs.Invalid, "identity: no directory given")
+	}
+	if _, err := i.current(); err != nil {
+		return nil, err
+	}
+	return i, nil
+}
 
 // Plain is the identity of a run without TLS: its credentials speak plain text, and only over loopback.
 func Plain() *Identity { return &Identity{} }
 
-// ServerCreds requires a client certificate of our trust domain.
-func (i *Identity) ServerCreds() credentials.TransportCredentials { return nil }
+// Name is the service and instance that the certificate is for; empty for [Plain].
+func (i *Identity) Name() (service, id string) {
+	if i.dir == "" {
+		return "", ""
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.now.service, i.now.id
+}
 
-// ClientCreds accepts a server only if it is an instance of service, and the one named id unless id is empty.
-func (i *Identity) ClientCreds(service, id string) credentials.TransportCredentials { return nil }
+// Check looks at the files again. It returns an error if they do not fit together or the certificate in use is not valid
+// at this time: the process then serves on with what it has, but should not be given new work.
+func (i *Identity) Check() error {
+	if i.dir == "" {
+		return nil
+	}
+	m, err := i.current()
+	if err != nil {
+		return err
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.err != nil {
+		return i.err
+	}
+	now, leaf := time.Now(), m.cert.Leaf
+	if now.Before(leaf.NotBefore) || now.After(leaf.NotAfter) {
+		return errs.New(errs.Unavailable, "identity: certificate is valid from %s to %s, and it is %s",
+			leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339), now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
 
-// Peer is the verified caller of the rpc that ctx belongs to; not ok for plain text.
-func Peer(ctx context.Context) (service, id string, ok bool) { return "", "", false }
+// current is the newest consistent material. Its only error is that there never was any.
+func (i *Identity) current() (*material, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	var at [len(files)]stamp
+	for n, f := range files {
+		st, err := os.Stat(filepath.Join(i.dir, f))
+		if err != nil {
+			return i.keep(errs.New(errs.Invalid, "identity: %w", err))
+		}
+		at[n] = stamp{st.ModTime(), st.Size()}
+	}
+	if i.now != nil && i.err == nil && at == i.seen {
+		return i.now, nil
+	}
+	m, err := read(i.dir)
+	if err != nil {
+		return i.keep(err)
+	}
+	if i.now != nil && (m.service != i.now.service || m.id != i.now.id) {
+		return i.keep(errs.New(errs.Invalid, "identity: %s is now for %s/%s, this process is %s/%s", CertFile,
+			m.service, m.id, i.now.service, i.now.id))
+	}
+	i.now, i.seen, i.err = m, at, nil
+	return m, nil
+}
 
-// CA signs the certificates of a mesh.
-type CA struct{}
+func (i *Identity) keep(err error) (*material, error) {
+	if i.now == nil {
+		return nil, err
+	}
+	i.err = err
+	return i.now, nil
+}
 
-// NewCA makes a CA in dir: ca.pem and ca-key.pem.
-func NewCA(dir string) (*CA, error) { return nil, nil }
-
-// Issue writes ca.pem, cert.pem and key.pem for spiffe://leasehold/service/id into dir.
-func (c *CA) Issue(dir, service, id string) error { return nil }
+func read(dir string) (*material, error) {
+	ca, err := os.ReadFile(filepath.Join(dir, CAFile))
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "identity: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return nil, errs.New(errs.Invalid, "identity: %s has no certificate", CAFile)
+	}
+	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, CertFile), filepath.Join(dir, KeyFile))
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "identity: %s and %s: %w", CertFile, KeyFile, err)
+	}
+	service, id, err := parse(cert.Leaf)
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "identity: %s: %v", CertFile, err)
+	}
+	return &material{cert: &cert, roots: roots, service: service, id: id}, nil
+}
