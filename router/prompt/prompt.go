@@ -1,6 +1,7 @@
 package prompt
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,6 +67,9 @@ func (e *Encoder) Chat(messages []chat.Message) ([]int32, error) {
 		return nil, apierr.Invalid("model", "The model has no chat template: use /v1/completions.")
 	}
 	plain, err := e.tmpl.Render(messages, true)
+	if errors.Is(err, chat.ErrInvalid) {
+		return nil, apierr.Invalid("messages", "The model's chat template does not take these messages: %v.", err)
+	}
 	if err != nil {
 		return nil, errs.New(errs.Internal, "render chat template of %d messages: %w", len(messages), err)
 	}
@@ -75,7 +79,7 @@ func (e *Encoder) Chat(messages []chat.Message) ([]int32, error) {
 	}
 	skeleton, err := e.tmpl.Render(marked, true)
 	if err != nil {
-		return nil, errs.New(errs.Internal, "render chat template of %d marks: %w", len(messages), err)
+		return e.opaque(plain, messages)
 	}
 	parts := split(skeleton, messages)
 	var b strings.Builder

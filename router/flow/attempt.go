@@ -1,0 +1,213 @@
+package flow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"leasehold.dev/protos/errs"
+	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/protos/proof"
+	"leasehold.dev/router/choose"
+	"leasehold.dev/router/record"
+	"leasehold.dev/router/verdict"
+)
+
+// attempt is one admission on one route.
+type attempt struct {
+	r      *Runner
+	job    Job
+	route  choose.Route
+	adm    *meshv1.Admission
+	signed *meshv1.SignedAdmission
+	start  time.Time
+	cancel context.CancelCauseFunc
+	decode *decodeCall
+	sealed atomic.Bool // P's verdict is here
+	done   []func()    // give back the use counts
+}
+
+// errOver cancels the other half once one has failed.
+var errOver = errors.New("the other half of the request has failed")
+
+// late ends an attempt in which a worker was over one of our limits. Its kind is Unavailable.
+type late struct {
+	worker, what string
+	after        time.Duration
+}
+
+func (l *late) Error() string {
+	return fmt.Sprintf("decode worker %s sent no %s within %v", l.worker, l.what, l.after)
+}
+
+func isLate(ctx context.Context) bool {
+	var l *late
+	return errors.As(context.Cause(ctx), &l)
+}
+
+func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int) (*Stream, error) {
+	a := &attempt{r: r, job: job, route: route, start: time.Now()}
+	if err := a.admit(ctx); err != nil {
+		return nil, err
+	}
+	a.note(func(c *record.Choice) { *c = a.blank(c.Index, n) })
+	r.Meter.Route(string(route.Why))
+	ctx, a.cancel = context.WithCancelCause(ctx)
+	a.done = append(a.done, r.Fleet.Use("decode", route.Decode.ID))
+	if route.Prefill != nil {
+		a.done = append(a.done, r.Fleet.Use("prefill", route.Prefill.ID))
+	}
+	first, finished, err := a.run(ctx)
+	if err != nil {
+		a.close()
+		return nil, err
+	}
+	a.note(func(c *record.Choice) { c.FirstTokenMS = record.MS(time.Since(a.start)) })
+	return &Stream{a: a, ctx: ctx, tokens: first, finished: finished, Route: route}, nil
+}
+
+// admit makes and signs the ticket.
+func (a *attempt) admit(ctx context.Context) error {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		deadline = time.Now().Add(a.r.Times.Request)
+	}
+	d := a.route.Decode
+	a.adm = &meshv1.Admission{
+		Id: proof.NewID(), Tenant: a.job.Tenant, Model: a.r.ModelName, ModelRevision: []byte(a.r.Model.Revision),
+		PromptTokens: uint32(len(a.job.IDs)), MaxNewTokens: a.route.MaxNew, Nonce: proof.NewID(),
+		Decode: d.ID, DecodeBroker: d.Broker, Mover: a.route.Mover, DeadlineUnixMs: deadline.UnixMilli(),
+	}
+	if p := a.route.Prefill; p != nil {
+		a.adm.Prefill, a.adm.PrefillBroker = p.ID, p.Broker
+	}
+	a.adm.PromptDigest = proof.PromptDigest(a.adm.Nonce, a.adm.Tenant, a.adm.ModelRevision, a.job.IDs)
+	var err error
+	a.signed, err = proof.Sign(a.r.Key, a.adm)
+	return err
+}
+
+// run goes as far as the first token, or as Finished when there is none.
+func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished, error) {
+	a.decode = &decodeCall{a: a}
+	var first *decodev1.Tokens
+	var finished *decodev1.Finished
+	err := a.decode.guarded(func() error {
+		admitted, err := a.decode.open(ctx)
+		if err != nil {
+			return err
+		}
+		a.note(func(c *record.Choice) {
+			c.AdmitMS, c.PagesReserved = record.MS(time.Since(a.start)), admitted.Pages
+		})
+		limit := a.decode.limit(a.r.Times.Verdict, "verdicts and a first token")
+		defer limit.Stop()
+		p, d, err := a.both(ctx)
+		a.note(func(c *record.Choice) { c.Verdicts(p, d) })
+		if err != nil {
+			return err
+		}
+		if err := verdict.Compare(verdict.Views{Admission: a.adm, Layout: []byte(a.route.Decode.LayoutHash),
+			Admitted: admitted, Decode: d, Prefill: p}); err != nil {
+			return err
+		}
+		a.note(func(c *record.Choice) { c.VerdictsEqual = true })
+		first, finished, err = a.decode.next()
+		return err
+	})
+	return first, finished, err
+}
+
+// both waits for the two verdicts. When one half fails, the other gets a moment to say why: a loss on one side is
+// often the echo of a failed check on the other, which must not be retried.
+func (a *attempt) both(ctx context.Context) (*meshv1.PrefillVerdict, *meshv1.DecodeVerdict, error) {
+	if a.route.Prefill == nil {
+		d, err := a.decode.verdict()
+		return nil, d, err
+	}
+	type half struct {
+		v   *meshv1.PrefillVerdict
+		err error
+	}
+	prefill, decoded := make(chan half, 1), make(chan struct{})
+	go func() {
+		v, err := a.prefill(ctx)
+		if err != nil {
+			a.grace(ctx, decoded)
+			a.cancel(errOver)
+		}
+		prefill <- half{v, err}
+	}()
+	d, err := a.decode.verdict()
+	close(decoded)
+	if err == nil {
+		p := <-prefill
+		return p.v, d, p.err
+	}
+	timer := time.AfterFunc(a.r.Times.Grace, func() { a.cancel(errOver) })
+	defer timer.Stop()
+	p := <-prefill
+	return p.v, nil, worse(err, p.err)
+}
+
+func (a *attempt) grace(ctx context.Context, other <-chan struct{}) {
+	t := time.NewTimer(a.r.Times.Grace)
+	defer t.Stop()
+	select {
+	case <-other:
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// worse is the error that decides: a failed check before a refusal, before a loss, before the echo of our own cancel.
+func worse(a, b error) error {
+	rank := func(err error) int {
+		switch {
+		case err == nil:
+			return 0
+		case errors.Is(err, errOver) || errors.Is(err, context.Canceled):
+			return 1
+		}
+		switch errs.KindOf(err) {
+		case errs.Unavailable:
+			return 2
+		case errs.Exhausted:
+			return 3
+		case errs.Corrupt:
+			return 6
+		case errs.Internal:
+			return 5
+		}
+		return 4
+	}
+	if rank(b) > rank(a) {
+		return b
+	}
+	return a
+}
+
+func (a *attempt) close() {
+	a.cancel(context.Canceled)
+	a.decode.drain()
+	for _, done := range a.done {
+		done()
+	}
+}
+
+// note changes the choice's record.
+func (a *attempt) note(f func(*record.Choice)) {
+	if a.job.Entry != nil {
+		a.job.Entry.Update(func(*record.Request) { f(a.job.Choice) })
+	}
+}
+
+func (a *attempt) blank(index uint32, n int) record.Choice {
+	c := record.Choice{Index: index, Attempts: n, Route: string(a.route.Why), AdmissionID: hexOf(a.adm.Id),
+		Mover: moverName(a.route.Mover), Prefill: a.adm.Prefill, Decode: a.adm.Decode,
+		PrefillBroker: a.adm.PrefillBroker, DecodeBroker: a.adm.DecodeBroker}
+	return c
+}

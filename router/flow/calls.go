@@ -1,0 +1,232 @@
+package flow
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"leasehold.dev/mesh/peers"
+	"leasehold.dev/protos/errs"
+	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	prefillv1 "leasehold.dev/protos/gen/leasehold/prefill/v1"
+	"leasehold.dev/router/record"
+)
+
+func hexOf(b []byte) string { return hex.EncodeToString(b) }
+
+func moverName(m meshv1.Mover) string {
+	return strings.ToLower(strings.TrimPrefix(m.String(), "MOVER_"))
+}
+
+// guard runs f under the peer's breaker. Only what is the peer's own fault moves it: that it was not reached, did not
+// answer in time, or had a bug. A worker that relays another's loss is itself well, and a client that went away says
+// nothing about anybody.
+func guard(p *peers.Peer, f func() (err error, own bool)) error {
+	var out error
+	err := p.Do(func() error {
+		var own bool
+		out, own = f()
+		if own || errs.KindOf(out) == errs.Internal {
+			return out
+		}
+		return nil
+	})
+	if out == nil {
+		out = err
+	}
+	return out
+}
+
+// answered reports whether the peer itself, and not our own side of the connection, ended the call.
+func answered(h metadata.MD) bool { return len(h.Get("content-type")) > 0 }
+
+// ended turns the end of a call into an error of ours: a cancel of ours is named by its cause.
+func ended(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+			return cause
+		}
+	}
+	err = errs.FromStatus(err)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the worker's own limit: a transfer timeout
+		return errs.New(errs.Unavailable, "the worker's time ran out: %s", err.Error())
+	}
+	return err
+}
+
+// prefill makes P's call.
+func (a *attempt) prefill(ctx context.Context) (*meshv1.PrefillVerdict, error) {
+	id := a.route.Prefill.ID
+	peer := a.r.Fleet.Prefill.Get(id)
+	if peer == nil {
+		return nil, errs.New(errs.Unavailable, "prefill worker %s has left", id)
+	}
+	start := time.Now()
+	var v *meshv1.PrefillVerdict
+	err := guard(peer, func() (error, bool) {
+		var header metadata.MD
+		out, err := prefillv1.NewPrefillServiceClient(peer.Conn).Run(ctx,
+			&prefillv1.RunRequest{Admission: a.signed, TokenIds: a.job.IDs}, grpc.Header(&header))
+		if err != nil {
+			lost := ctx.Err() == nil && !answered(header)
+			if lost {
+				a.r.Fleet.Lost("prefill", id)
+			}
+			return ended(ctx, err), lost || isLate(ctx)
+		}
+		v = out.GetVerdict()
+		return nil, false
+	})
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return nil, errs.New(errs.Corrupt, "prefill worker %s answered without a verdict", id)
+	}
+	a.sealed.Store(true)
+	a.note(func(c *record.Choice) { c.PrefillMS = record.MS(time.Since(start)) })
+	return v, nil
+}
+
+// decodeCall is D's stream. One goroutine uses it at a time.
+type decodeCall struct {
+	a        *attempt
+	ctx      context.Context
+	stream   grpc.ServerStreamingClient[decodev1.GenerateResponse]
+	admitted bool
+}
+
+// guarded runs the part of the call before the first token under the peer's breaker.
+func (d *decodeCall) guarded(f func() error) error {
+	id := d.a.route.Decode.ID
+	peer := d.a.r.Fleet.Decode.Get(id)
+	if peer == nil {
+		return errs.New(errs.Unavailable, "decode worker %s has left", id)
+	}
+	return guard(peer, func() (error, bool) {
+		err := f()
+		return err, err != nil && (d.silent() || d.unreached())
+	})
+}
+
+// silent reports whether D, and not P before it, was over a limit of ours.
+func (d *decodeCall) silent() bool {
+	waitsForP := d.admitted && d.a.route.Prefill != nil && !d.a.sealed.Load()
+	return d.ctx != nil && isLate(d.ctx) && !waitsForP
+}
+
+// unreached reports whether the call ended before D said a word.
+func (d *decodeCall) unreached() bool {
+	if d.stream == nil {
+		return true
+	}
+	if context.Cause(d.ctx) != nil {
+		return false // ended by us
+	}
+	h, err := d.stream.Header()
+	lost := err != nil || !answered(h)
+	if lost {
+		d.a.r.Fleet.Lost("decode", d.a.route.Decode.ID)
+	}
+	return lost
+}
+
+// limit ends the attempt when D takes longer.
+func (d *decodeCall) limit(after time.Duration, what string) *time.Timer {
+	err := errs.Mark(&late{d.a.route.Decode.ID, what, after}, errs.Unavailable)
+	return time.AfterFunc(after, func() { d.a.cancel(err) })
+}
+
+func (d *decodeCall) open(ctx context.Context) (*decodev1.Admitted, error) {
+	d.ctx = ctx
+	limit := d.limit(d.a.r.Times.Admit, "admittance")
+	peer := d.a.r.Fleet.Decode.Get(d.a.route.Decode.ID)
+	if peer == nil {
+		limit.Stop()
+		return nil, errs.New(errs.Unavailable, "decode worker %s has left", d.a.route.Decode.ID)
+	}
+	var err error
+	d.stream, err = decodev1.NewDecodeServiceClient(peer.Conn).Generate(ctx,
+		&decodev1.GenerateRequest{Admission: d.a.signed, TokenIds: d.a.job.IDs, Sampling: d.a.job.Sampling})
+	if err != nil {
+		d.stream = nil
+		limit.Stop()
+		return nil, ended(ctx, err)
+	}
+	m, err := d.recv()
+	limit.Stop()
+	if err != nil {
+		return nil, err
+	}
+	if m.GetAdmitted() == nil {
+		return nil, d.order(m, "Admitted")
+	}
+	d.admitted = true
+	return m.GetAdmitted(), nil
+}
+
+func (d *decodeCall) recv() (*decodev1.GenerateResponse, error) {
+	m, err := d.stream.Recv()
+	if err == io.EOF {
+		return nil, errs.New(errs.Corrupt, "decode worker %s ended the stream before Finished", d.a.route.Decode.ID)
+	}
+	if err != nil {
+		return nil, ended(d.ctx, err)
+	}
+	return m, nil
+}
+
+func (d *decodeCall) order(m *decodev1.GenerateResponse, want string) error {
+	return errs.New(errs.Corrupt, "decode worker %s sent %T, want %s", d.a.route.Decode.ID, m.GetEvent(), want)
+}
+
+func (d *decodeCall) verdict() (*meshv1.DecodeVerdict, error) {
+	m, err := d.recv()
+	if err != nil {
+		return nil, err
+	}
+	if m.GetVerdict() == nil {
+		return nil, d.order(m, "Verdict")
+	}
+	return m.GetVerdict(), nil
+}
+
+// next is Tokens or Finished; after Finished the stream has ended well.
+func (d *decodeCall) next() (*decodev1.Tokens, *decodev1.Finished, error) {
+	m, err := d.recv()
+	if err != nil {
+		return nil, nil, err
+	}
+	switch e := m.GetEvent().(type) {
+	case *decodev1.GenerateResponse_Tokens:
+		return e.Tokens, nil, nil
+	case *decodev1.GenerateResponse_Finished:
+		if extra, err := d.stream.Recv(); err != io.EOF {
+			if err == nil {
+				return nil, nil, d.order(extra, "the end")
+			}
+			return nil, nil, ended(d.ctx, err)
+		}
+		return nil, e.Finished, nil
+	}
+	return nil, nil, d.order(m, "Tokens or Finished")
+}
+
+// drain waits until gRPC has let go of the cancelled stream.
+func (d *decodeCall) drain() {
+	if d == nil || d.stream == nil {
+		return
+	}
+	for {
+		if _, err := d.stream.Recv(); err != nil {
+			return
+		}
+	}
+}

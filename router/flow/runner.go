@@ -1,0 +1,138 @@
+package flow
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"leasehold.dev/protos/errs"
+	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	"leasehold.dev/router/apierr"
+	"leasehold.dev/router/choose"
+	"leasehold.dev/router/fleet"
+	"leasehold.dev/router/meter"
+	"leasehold.dev/router/record"
+	"leasehold.dev/router/retry"
+	"leasehold.dev/router/verdict"
+)
+
+// Times bound what a worker may take. A worker that is over them counts as lost.
+type Times struct {
+	Admit   time.Duration // until Admitted
+	Verdict time.Duration // from Admitted until both verdicts and the first token
+	Token   time.Duration // between two messages later
+	Request time.Duration // all of it; the admission's deadline
+	Grace   time.Duration // what the other half gets to say why, once one has failed
+}
+
+// DefaultTimes suit a CPU.
+var DefaultTimes = Times{Admit: 10 * time.Second, Verdict: 5 * time.Minute, Token: time.Minute, Request: 15 * time.Minute, Grace: 250 * time.Millisecond}
+
+// Config is what a Runner is made of.
+type Config struct {
+	Fleet        *fleet.Fleet
+	Key          ed25519.PrivateKey
+	Model        choose.Model
+	ModelName    string
+	Default      uint32 // max_tokens when absent
+	UnsplitBelow uint32
+	Times        Times
+	Budget       *retry.Budget
+	Meter        *meter.Meter
+	Log          *slog.Logger
+}
+
+// Runner is safe for concurrent use.
+type Runner struct{ Config }
+
+// Job is one choice. It is not changed.
+type Job struct {
+	Request  string // id, for logs
+	Tenant   string
+	IDs      []int32
+	MaxNew   uint32 // 0: absent
+	Param    string // the field that MaxNew came from
+	Sampling *decodev1.Sampling
+	Entry    *record.Entry
+	Choice   *record.Choice // of Entry's request; changed under its lock only
+}
+
+// Check refuses what no ready pair can hold, and says what would be picked now. Nothing is reserved.
+func (r *Runner) Check(job Job) (choose.Route, error) { return r.plan(job, nil) }
+
+func (r *Runner) plan(job Job, without map[choose.Pair]bool) (choose.Route, error) {
+	route, err := choose.Plan(r.Fleet.Snapshot(), r.Model, choose.Request{
+		Tokens: uint32(len(job.IDs)), MaxNew: job.MaxNew, Default: r.Default, UnsplitBelow: r.UnsplitBelow, Without: without,
+	}, rand.IntN)
+	if err != nil && errs.KindOf(err) == errs.Limit {
+		param := job.Param
+		if param == "" {
+			param = "messages"
+		}
+		return route, apierr.ContextLength(param, "This model's maximum context length is exceeded: %v.", err)
+	}
+	return route, err
+}
+
+// Start returns when the choice's first token may go out. It tries a second pair when the first was lost.
+func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Times.Request)
+	r.Budget.Request()
+	without := map[choose.Pair]bool{}
+	var last error
+	for n := 1; ; n++ {
+		route, err := r.plan(job, without)
+		if err != nil {
+			if last != nil { // the first failure says more than "no other pair"
+				r.Meter.Retry("no_pair")
+				err = last
+			}
+			cancel()
+			return nil, err
+		}
+		if n > 1 {
+			if !r.Budget.Take() {
+				r.Meter.Retry("no_budget")
+				cancel()
+				return nil, last
+			}
+			r.Meter.Retry("taken")
+		}
+		s, err := r.attempt(ctx, job, route, n)
+		if err == nil {
+			s.end = cancel
+			return s, nil
+		}
+		if job.Entry != nil {
+			job.Entry.Update(func(*record.Request) { job.Choice.Error = errs.KindOf(err).String() + ": " + err.Error() })
+		}
+		r.disagreement(err)
+		if n == retry.Attempts || ctx.Err() != nil || !retry.Lost(err) {
+			cancel()
+			return nil, err
+		}
+		r.Log.Warn("attempt lost before the first token", "request", job.Request, "route", string(route.Why),
+			"prefill", route.Pair().Prefill, "decode", route.Decode.ID, "err", err)
+		without[route.Pair()] = true
+		last = err
+	}
+}
+
+// disagreement counts differences of views: also a worker that refuses what was admitted.
+func (r *Runner) disagreement(err error) {
+	if d := (*verdict.Disagreement)(nil); errors.As(err, &d) {
+		r.Meter.Disagreement(d.Field)
+		return
+	}
+	switch errs.KindOf(err) {
+	case errs.Limit:
+		r.Meter.Disagreement("worker_limit")
+	case errs.Corrupt:
+		r.Meter.Disagreement("worker_check")
+	case errs.Invalid, errs.Denied:
+		r.Meter.Disagreement("worker_refusal")
+	}
+}
