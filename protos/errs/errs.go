@@ -51,8 +51,13 @@ var wire = [...]codes.Code{
 	Corrupt:     codes.DataLoss,
 }
 
-// Code is k's gRPC code.
-func (k Kind) Code() codes.Code { return wire[k] }
+// Code is k's gRPC code; a kind that is none of ours is Internal.
+func (k Kind) Code() codes.Code {
+	if int(k) < len(wire) {
+		return wire[k]
+	}
+	return codes.Internal
+}
 
 // KindOfCode is the inverse of [Kind.Code]; codes of no kind are Internal.
 func KindOfCode(c codes.Code) Kind {
@@ -108,8 +113,8 @@ func ToStatus(err error) error {
 			return status.FromContextError(err).Err()
 		}
 	}
-	if k := KindOf(err); k != Internal {
-		return status.Error(wire[k], err.Error())
+	if c := KindOf(err).Code(); c != codes.Internal {
+		return status.Error(c, err.Error())
 	}
 	return status.Error(codes.Internal, "internal error")
 }

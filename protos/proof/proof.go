@@ -17,13 +17,14 @@ import (
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/protos/pagesum"
 )
 
 // Sizes in bytes.
 const (
 	IDSize     = 16
 	SecretSize = 32
-	DigestSize = 16 // of a page
+	DigestSize = pagesum.Size // of a page
 )
 
 const admissionContext = "leasehold/admission/v1"
@@ -61,16 +62,19 @@ func PromptDigest(nonce []byte, tenant string, revision []byte, ids []int32) []b
 	return h.Sum(nil)
 }
 
-// Pages that hold rows [from, n-1): ceil((n-1)/64) - from/64. n >= 1, from <= n-1.
+// Pages that hold rows [from, n-1): ceil((n-1)/64) - from/64; 0 when there is no such row.
 func Pages(n, from uint32) uint32 {
-	if from >= n-1 {
+	if n == 0 || from >= n-1 {
 		return 0
 	}
-	return (n-1+63)/64 - from/64
+	return (n-2)/pagesum.PageTokens + 1 - from/pagesum.PageTokens
 }
 
 // Sign makes the ticket of a.
 func Sign(key ed25519.PrivateKey, a *meshv1.Admission) (*meshv1.SignedAdmission, error) {
+	if len(key) != ed25519.PrivateKeySize {
+		return nil, errs.New(errs.Internal, "sign admission: private key has %d bytes, want %d", len(key), ed25519.PrivateKeySize)
+	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("sign admission: %w", err)
@@ -139,7 +143,7 @@ func LeaseHash(lease []byte) []byte {
 	return h[:]
 }
 
-// Root is HMAC-SHA-256(secret, "root" || ordered digests).
+// Root is HMAC-SHA-256(secret, "leasehold/root/v1" || ordered digests); digests have DigestSize bytes each.
 func Root(secret []byte, digests [][]byte) []byte {
 	m := hmac.New(sha256.New, secret)
 	m.Write([]byte("leasehold/root/v1"))
@@ -151,10 +155,16 @@ func Root(secret []byte, digests [][]byte) []byte {
 
 // Seal fills c's root and MAC.
 func Seal(secret []byte, c *brokerv1.Completion) error {
+	if len(secret) != SecretSize {
+		return errs.New(errs.Internal, "seal completion: secret of %d bytes, want %d", len(secret), SecretSize)
+	}
 	c.Root = Root(secret, c.Digests)
 	mac, err := completionMAC(secret, c)
+	if err != nil {
+		return err
+	}
 	c.Mac = mac
-	return err
+	return nil
 }
 
 // Check compares c's root and MAC with the secret's. It says nothing about c's numbers: the receiver compares those
@@ -164,9 +174,14 @@ func Check(secret []byte, c *brokerv1.Completion) error {
 		return errs.New(errs.Corrupt, "completion: secret of %d, MAC of %d, root of %d bytes, want %d each",
 			len(secret), len(c.GetMac()), len(c.GetRoot()), sha256.Size)
 	}
+	for i, d := range c.Digests {
+		if len(d) != DigestSize {
+			return errs.New(errs.Corrupt, "completion: digest %d has %d bytes, want %d", i, len(d), DigestSize)
+		}
+	}
 	mac, err := completionMAC(secret, c)
 	if err != nil {
-		return err
+		return errs.Mark(err, errs.Corrupt)
 	}
 	if !hmac.Equal(mac, c.Mac) {
 		return errs.New(errs.Corrupt, "completion: MAC differs")
