@@ -10,8 +10,8 @@ import (
 
 // Limits of Render, and of a template's source in Parse.
 const (
-	MaxSource   = 256 << 10 // bytes of a template
-	MaxText     = 32 << 20  // bytes of all roles and contents together, and of the result
+	MaxSource   = 64 << 10 // bytes of a template
+	MaxText     = 32 << 20 // bytes of all roles and contents together, and of the result
 	MaxMessages = 1 << 16
 	maxRange    = 1 << 16 // items of all range() calls of one Render
 )

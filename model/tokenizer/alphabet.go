@@ -1,13 +1,13 @@
 package tokenizer
 
-import "unicode/utf8"
-
 // The alphabet of byte-level BPE, from GPT-2: a vocabulary is written as text, one printable character a byte. Bytes
 // that are printable in Latin-1 stand for themselves, the others follow from U+0100 on in order.
 var toRune, fromRune = alphabet()
 
-func alphabet() (to [256]rune, from map[rune]byte) {
-	from = make(map[rune]byte, 256)
+func alphabet() (to [256]rune, from [0x100 + 68]int16) {
+	for r := range from {
+		from[r] = -1
+	}
 	next := rune(0x100)
 	for b := range to {
 		r := rune(b)
@@ -15,7 +15,7 @@ func alphabet() (to [256]rune, from map[rune]byte) {
 			r = next
 			next++
 		}
-		to[b], from[r] = r, byte(b)
+		to[b], from[r] = r, int16(b)
 	}
 	return to, from
 }
@@ -24,11 +24,10 @@ func alphabet() (to [256]rune, from map[rune]byte) {
 func bytesOf(entry string) (b []byte, ok bool) {
 	b = make([]byte, 0, len(entry))
 	for _, r := range entry {
-		c, ok := fromRune[r]
-		if !ok {
+		if r >= rune(len(fromRune)) || fromRune[r] < 0 {
 			return nil, false
 		}
-		b = append(b, c)
+		b = append(b, byte(fromRune[r]))
 	}
-	return b, utf8.ValidString(entry)
+	return b, true
 }
