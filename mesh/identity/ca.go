@@ -111,7 +111,9 @@ func serial() *big.Int {
 	return new(big.Int).SetBytes(b)
 }
 
-func certPEM(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
+func certPEM(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
 
 func keyPEM(k *ecdsa.PrivateKey) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(k)

@@ -11,7 +11,9 @@ import (
 )
 
 // plain is insecure's credentials, for connections whose two ends are on loopback.
-type plain struct{ credentials.TransportCredentials }
+type plain struct {
+	credentials.TransportCredentials
+}
 
 // plainInfo marks a loopback connection, so that nothing but plain's handshake can stand for one.
 type plainInfo struct{ credentials.CommonAuthInfo }
@@ -26,7 +28,9 @@ func (p plain) ClientHandshake(_ context.Context, _ string, c net.Conn) (net.Con
 	return handshake(c)
 }
 
-func (p plain) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) { return handshake(c) }
+func (p plain) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return handshake(c)
+}
 
 func handshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	for _, a := range []net.Addr{c.LocalAddr(), c.RemoteAddr()} {

@@ -76,7 +76,9 @@ func (t *Telemetry) Meter() metric.Meter { return t.metrics.Meter(Scope) }
 func (t *Telemetry) Tracer() trace.Tracer { return t.traces.Tracer(Scope) }
 
 // Handler serves /metrics.
-func (t *Telemetry) Handler() http.Handler { return promhttp.HandlerFor(t.gatherer, promhttp.HandlerOpts{}) }
+func (t *Telemetry) Handler() http.Handler {
+	return promhttp.HandlerFor(t.gatherer, promhttp.HandlerOpts{})
+}
 
 // ServerStats measures the calls of methods that known accepts. A caller chooses a method's name, so an unknown one
 // must not become a label.
