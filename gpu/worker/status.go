@@ -1,0 +1,96 @@
+package worker
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/gpu/layout"
+	"leasehold.dev/protos/errs"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+)
+
+// How often a watcher's status is looked at for a change of its counts, and sent without one.
+const (
+	lookEvery = 100 * time.Millisecond
+	sendEvery = time.Second
+)
+
+// look is the present link, and why requests cannot be served on it: "" when they can.
+func (h *Host[B]) look() (l *Link[B], reason string) {
+	h.mu.Lock()
+	l, reason = h.link, h.reason
+	drains := h.drains
+	h.mu.Unlock()
+	switch {
+	case l == nil:
+		return nil, reason
+	case drains:
+		return l, "it drains"
+	case l.Limit < h.promise:
+		return l, fmt.Sprintf("derived limit of %d tokens (%d pages of %d, context of %d) is below the promise of %d",
+			l.Limit, l.Facts.PoolPages, layout.PageTokens, h.model.Config.ContextLength, h.promise)
+	}
+	if h.dial.Pool(l.Broker).Draining {
+		return l, "broker " + l.Facts.Broker + " drains"
+	}
+	if err := h.runner.Healthy(); err != nil {
+		return l, err.Error()
+	}
+	return l, ""
+}
+
+// Ready is the readiness check: nil, or the reason why not.
+func (h *Host[B]) Ready(context.Context) error {
+	if _, reason := h.look(); reason != "" {
+		return errs.New(errs.Unavailable, "%s", reason)
+	}
+	return nil
+}
+
+// Status is what the worker says of itself now. movers and the like, which differ between workers, are the caller's.
+func (h *Host[B]) Status() *meshv1.WorkerStatus {
+	hash := h.engine.Layout().Hash()
+	load := h.runner.Load()
+	l, reason := h.look()
+	s := &meshv1.WorkerStatus{
+		Id: h.id, Model: h.model.Name, ModelRevision: h.model.Revision[:], TokenizerRevision: h.model.TokenizerRevision[:],
+		LayoutHash: hash[:], NumericsClass: h.engine.NumericsClass(), PromisedTokens: h.promise,
+		QueuedTokens: uint32(min(load.Tokens, 1<<32-1)), Sequences: uint32(load.Running),
+		Ready: reason == "", Reason: reason, GuardsOn: h.GuardsOn(),
+	}
+	if l != nil {
+		s.Broker, s.BrokerInstance, s.LimitTokens, s.PoolPages = l.Facts.Broker, l.Facts.Instance, l.Limit, l.Facts.PoolPages
+		s.FreePages = h.dial.Pool(l.Broker).Free
+	}
+	return s
+}
+
+// Watch sends status at once, after every change, and at least each second, until ctx or stop ends it.
+func (h *Host[B]) Watch(ctx context.Context, stop <-chan struct{}, status func() *meshv1.WorkerStatus, send func(*meshv1.WorkerStatus) error) error {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	var last *meshv1.WorkerStatus
+	var sent time.Time
+	for {
+		h.mu.Lock()
+		changed := h.changed
+		h.mu.Unlock()
+		if s := status(); time.Since(sent) >= sendEvery || !proto.Equal(s, last) {
+			if err := send(s); err != nil {
+				return err
+			}
+			last, sent = s, time.Now()
+		}
+		select {
+		case <-tick.C:
+		case <-changed:
+		case <-stop:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
