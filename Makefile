@@ -8,10 +8,11 @@ PEER        := $(CURDIR)/build/peer
 BINARIES    := leasehold leasehold-kvbroker leasehold-prefill leasehold-decode leasehold-router
 export LEASEHOLD_MODEL := $(MODEL)
 export LEASEHOLD_BIN   := $(BIN)
+export LEASEHOLD_PYCLIENT := $(CURDIR)/build/pyclient
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps model build consul demo up test lint proto proto-check bars bars-quick fuzz clean \
+.PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
   golden split-equal refusals failures steady bench-engine bench-guards
 
 help: ## print this list
@@ -32,13 +33,16 @@ build: deps ## build the five binaries into build/bin
 consul: deps ## build a real Consul server (once, cached) into build/bin
 	@consul/build.sh $(BIN)/consul
 
+pyclient: deps ## install OpenAI's Python client into build/pyclient
+	@scripts/pyclient.sh $(LEASEHOLD_PYCLIENT)
+
 demo: model build ## ask one question through the split path, show what happened, stop everything
 	@$(BIN)/leasehold up --model $(MODEL) --demo
 
 up: model build ## start the mesh and leave it running: prints URLs, a key and a curl line
 	@$(BIN)/leasehold up --model $(MODEL)
 
-test: model consul build ## every test of the workspace, with a real Consul; closes with their number
+test: model consul build pyclient ## every test of the workspace, with a real Consul; closes with their number
 	@scripts/test.sh
 
 lint: deps ## gofmt, vet, golangci-lint, buf lint, generated code up to date

@@ -20,7 +20,8 @@ func (c *modelsCommand) Run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	page, err := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey(key)).Models.List(ctx)
+	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey(key))
+	page, err := client.Models.List(ctx)
 	if err != nil {
 		return explain(err)
 	}

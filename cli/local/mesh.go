@@ -44,8 +44,8 @@ type Config struct {
 	Brokers  []Broker
 	Prefills []Worker
 	Decodes  []Worker
-	Router   []string            // more arguments of the router
-	Tenants  map[string]string   // tenant -> key
+	Router   []string             // more arguments of the router
+	Tenants  map[string]string    // tenant -> key
 	Progress func(string, ...any) // nil: silent
 }
 
@@ -96,7 +96,7 @@ func (m *Mesh) start(ctx context.Context) error {
 		return err
 	}
 	if m.Registry == "" {
-		if m.registry, err = startRegistry(ctx, files.identity("registry", "registry")); err != nil {
+		if m.registry, err = startRegistry(ctx, files.identity("registry", "registry"), filepath.Join(m.Dir, "registry.log")); err != nil {
 			return err
 		}
 		m.Registry = "embedded://" + m.registry.addr

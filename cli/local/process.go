@@ -60,7 +60,7 @@ func (p *Process) Start() error {
 	if err := os.Remove(p.addrFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
-	log, err := os.OpenFile(p.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := openLog(p.logFile)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
@@ -110,6 +110,10 @@ func (p *Process) Addr(ctx context.Context) (Addr, error) {
 		case <-tick.C:
 		}
 	}
+}
+
+func openLog(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 }
 
 // PID is the process id of the current run.

@@ -1,0 +1,49 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"leasehold.dev/mesh"
+	"leasehold.dev/mesh/registry/embedded"
+)
+
+// embeddedRegistry is the registry of a run without Consul, served by this process.
+type embeddedRegistry struct {
+	addr   string
+	cancel context.CancelFunc
+	done   chan error
+}
+
+// startRegistry serves until stop; ctx bounds the start only.
+func startRegistry(ctx context.Context, identityDir, log string) (*embeddedRegistry, error) {
+	out, err := openLog(log)
+	if err != nil {
+		return nil, err
+	}
+	s, err := mesh.New(ctx, mesh.Config{Service: embedded.Service, ID: embedded.Service, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",
+		IdentityDir: identityDir, Drain: time.Second, LogLevel: "info", LogOutput: out})
+	if err != nil {
+		out.Close()
+		return nil, fmt.Errorf("local: registry: %w", err)
+	}
+	srv := embedded.NewServer()
+	srv.Register(s.GRPC())
+	for _, m := range embedded.Methods() {
+		s.Allow(m, mesh.Anyone)
+	}
+	s.OnDrain(func(context.Context) { srv.Close() })
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	r := &embeddedRegistry{addr: s.Addr(), cancel: cancel, done: make(chan error, 1)}
+	go func() {
+		defer out.Close()
+		r.done <- s.Run(run)
+	}()
+	return r, nil
+}
+
+func (r *embeddedRegistry) stop() error {
+	r.cancel()
+	return <-r.done
+}
