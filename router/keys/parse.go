@@ -4,10 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"regexp"
 
 	"go.yaml.in/yaml/v3"
 
+	"leasehold.dev/mesh/name"
 	"leasehold.dev/protos/errs"
 )
 
@@ -23,17 +23,17 @@ type entry struct {
 }
 
 type file struct {
-	Tenants []struct {
-		Name          string   `yaml:"name"`
-		Keys          []string `yaml:"keys"`
-		MaxConcurrent int      `yaml:"max_concurrent"`
+	Keys []struct {
+		Tenant string `yaml:"tenant"`
+		SHA256 string `yaml:"sha256"`
+	} `yaml:"keys"`
+	Tenants map[string]struct {
+		MaxConcurrent int `yaml:"max_concurrent"`
 	} `yaml:"tenants"`
 }
 
-var name = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
-
-// parse reads a key file. An unknown field, a bad or repeated name, digest or limit, and a file without any key are
-// Invalid.
+// parse reads a key file. An unknown field, a bad name, digest or limit, a repeated digest, a limit of a tenant without
+// keys, and a file without any key are Invalid.
 func parse(b []byte) ([]entry, error) {
 	dec := yaml.NewDecoder(bytes.NewReader(b))
 	dec.KnownFields(true)
@@ -42,32 +42,33 @@ func parse(b []byte) ([]entry, error) {
 		return nil, errs.New(errs.Invalid, "key file: not YAML or JSON of the expected shape: %w", err)
 	}
 	var out []entry
-	names, digests := map[string]bool{}, map[[sha256.Size]byte]bool{}
-	for i, t := range f.Tenants {
-		switch {
-		case !name.MatchString(t.Name):
-			return nil, errs.New(errs.Invalid, "key file: tenant %d: the name must match %s", i, name)
-		case names[t.Name]:
-			return nil, errs.New(errs.Invalid, "key file: tenant %d: the name is there twice", i)
-		case t.MaxConcurrent < 0:
-			return nil, errs.New(errs.Invalid, "key file: tenant %d: max_concurrent is %d", i, t.MaxConcurrent)
+	tenants, digests := map[string]*Tenant{}, map[[sha256.Size]byte]bool{}
+	for i, k := range f.Keys {
+		if err := name.Check("tenant", k.Tenant); err != nil {
+			return nil, errs.New(errs.Invalid, "key file: key %d: %w", i, err)
 		}
-		names[t.Name] = true
-		tenant := &Tenant{t.Name, t.MaxConcurrent}
-		for j, k := range t.Keys {
-			e := entry{tenant: tenant}
-			if n, err := hex.Decode(e.digest[:], []byte(k)[:min(len(k), 2*sha256.Size)]); err != nil || n != sha256.Size || len(k) != 2*sha256.Size {
-				return nil, errs.New(errs.Invalid, "key file: tenant %d: key %d is no SHA-256 in hex (64 digits)", i, j)
-			}
-			if digests[e.digest] {
-				return nil, errs.New(errs.Invalid, "key file: tenant %d: key %d is there twice", i, j)
-			}
-			digests[e.digest] = true
-			out = append(out, e)
+		digest, err := hex.DecodeString(k.SHA256)
+		if err != nil || len(digest) != sha256.Size {
+			return nil, errs.New(errs.Invalid, "key file: key %d has no SHA-256 in hex (%d digits)", i, 2*sha256.Size)
 		}
+		if tenants[k.Tenant] == nil {
+			tenants[k.Tenant] = &Tenant{Name: k.Tenant}
+		}
+		e := entry{[sha256.Size]byte(digest), tenants[k.Tenant]}
+		if digests[e.digest] {
+			return nil, errs.New(errs.Invalid, "key file: key %d is there twice", i)
+		}
+		digests[e.digest] = true
+		out = append(out, e)
 	}
 	if len(out) == 0 {
-		return nil, errs.New(errs.Invalid, "key file: it has %d tenants and no key", len(f.Tenants))
+		return nil, errs.New(errs.Invalid, "key file: it has no key")
+	}
+	for who, limits := range f.Tenants {
+		if tenants[who] == nil || limits.MaxConcurrent < 0 {
+			return nil, errs.New(errs.Invalid, "key file: limits of a tenant without a key, or below 0: %.63q, %d", who, limits.MaxConcurrent)
+		}
+		tenants[who].MaxConcurrent = limits.MaxConcurrent
 	}
 	return out, nil
 }

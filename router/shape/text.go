@@ -40,7 +40,7 @@ func (t topTokens) MarshalJSON() ([]byte, error) {
 type textLogprobs struct {
 	Tokens   []string    `json:"tokens"`
 	Logprobs []logprob   `json:"token_logprobs"`
-	Top      []topTokens `json:"top_logprobs"`
+	Top      []topTokens `json:"top_logprobs"` // null when none were asked for
 	Offset   []uint32    `json:"text_offset"`
 }
 
@@ -76,7 +76,7 @@ func textLogprobsOf(l *openaiv1.TextLogprobs) *textLogprobs {
 	if l == nil {
 		return nil
 	}
-	out := &textLogprobs{Tokens: list(l.Tokens), Offset: list(l.TextOffset), Logprobs: []logprob{}, Top: []topTokens{}}
+	out := &textLogprobs{Tokens: list(l.Tokens), Offset: list(l.TextOffset), Logprobs: []logprob{}}
 	for _, v := range l.TokenLogprobs {
 		out.Logprobs = append(out.Logprobs, logprob(v))
 	}

@@ -1,0 +1,92 @@
+package router
+
+import (
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"flag"
+	"os"
+	"time"
+
+	"leasehold.dev/mesh"
+	"leasehold.dev/protos/errs"
+	"leasehold.dev/router/flow"
+)
+
+// Config is all that the router is told.
+type Config struct {
+	Mesh         mesh.Config
+	HTTP         string // host:port for tenants: REST, and gRPC over HTTP/2
+	Model        string // GGUF file: name, tokenizer, chat template and revision
+	Keys         string // file, see package keys
+	AdmissionKey string // file with the Ed25519 private key, PEM
+	Promise      uint   // most tokens of a request; 0: the model's own context length
+	MaxTokens    uint   // max_tokens of a chat request that has none
+	UnsplitBelow uint
+	RetryRatio   float64
+	Times        flow.Times
+}
+
+// Flags adds the settings of c to fs.
+func (c *Config) Flags(fs *flag.FlagSet) {
+	c.Mesh.Service = "router"
+	c.Mesh.Flags(fs)
+	t := flow.DefaultTimes
+	c.Times.Grace = t.Grace
+	fs.StringVar(&c.HTTP, "http", "127.0.0.1:0", "`address` for tenants: REST, and gRPC over HTTP/2")
+	fs.StringVar(&c.Model, "model", "", "`file` of the model, GGUF")
+	fs.StringVar(&c.Keys, "keys", "", "`file` with the tenants' keys as SHA-256; it is watched")
+	fs.StringVar(&c.AdmissionKey, "admission-key", "", "`file` with the Ed25519 private key that signs admissions, PEM")
+	fs.UintVar(&c.Promise, "promise", 0, "most `tokens` of a request that tenants are promised (default: the model's context length)")
+	fs.UintVar(&c.MaxTokens, "max-tokens", 1024, "new `tokens` of a chat request that does not say how many")
+	fs.UintVar(&c.UnsplitBelow, "unsplit-below", 0, "prompts of up to this many `tokens` may be computed by decode itself (0: never while a pair is ready)")
+	fs.Float64Var(&c.RetryRatio, "retry-ratio", 0.1, "`share` of requests that may be tried a second time")
+	fs.DurationVar(&c.Times.Admit, "admit-timeout", t.Admit, "`time` that a decode worker has to reserve")
+	fs.DurationVar(&c.Times.Verdict, "first-token-timeout", t.Verdict, "`time` from there to both verdicts and the first token")
+	fs.DurationVar(&c.Times.Token, "token-timeout", t.Token, "`time` between two tokens")
+	fs.DurationVar(&c.Times.Request, "request-timeout", t.Request, "`time` of a whole request")
+}
+
+func (c *Config) check() error {
+	for _, need := range []struct{ flag, value string }{{"model", c.Model}, {"keys", c.Keys}, {"admission-key", c.AdmissionKey}, {"registry", c.Mesh.Registry}} {
+		if need.value == "" {
+			return errs.New(errs.Invalid, "-%s is needed", need.flag)
+		}
+	}
+	for name, v := range map[string]uint{"promise": c.Promise, "max-tokens": c.MaxTokens, "unsplit-below": c.UnsplitBelow} {
+		if v > 1<<31 {
+			return errs.New(errs.Invalid, "-%s is %d, at most %d", name, v, 1<<31)
+		}
+	}
+	for name, d := range map[string]time.Duration{"admit-timeout": c.Times.Admit, "first-token-timeout": c.Times.Verdict,
+		"token-timeout": c.Times.Token, "request-timeout": c.Times.Request} {
+		if d <= 0 {
+			return errs.New(errs.Invalid, "-%s is %v, it must be above 0", name, d)
+		}
+	}
+	if c.MaxTokens == 0 || c.RetryRatio < 0 || c.RetryRatio > 1 {
+		return errs.New(errs.Invalid, "-max-tokens is %d and must be above 0; -retry-ratio is %v and must be 0 to 1", c.MaxTokens, c.RetryRatio)
+	}
+	return nil
+}
+
+// readKey reads a PKCS #8 private key.
+func readKey(path string) (ed25519.PrivateKey, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "-admission-key: %w", err)
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, errs.New(errs.Invalid, "-admission-key: %s is no PEM file", path)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, errs.New(errs.Invalid, "-admission-key: no PKCS #8 private key: %w", err)
+	}
+	ed, ok := key.(ed25519.PrivateKey)
+	if !ok {
+		return nil, errs.New(errs.Invalid, "-admission-key: the key is a %T, not an Ed25519 private key", key)
+	}
+	return ed, nil
+}

@@ -1,0 +1,6 @@
+// Package edge is the tenants' door: OpenAIService, its REST gateway, and the HTTP front that holds both.
+//
+// The service is the only place where a request is served. The gateway calls it over a connection inside of the
+// process, so that REST and gRPC tenants meet the same checks. Of what a tenant sends, only the API key and the body
+// count: other headers and metadata go nowhere.
+package edge

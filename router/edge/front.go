@@ -1,0 +1,139 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/protos/proof"
+	"leasehold.dev/router/apierr"
+	"leasehold.dev/router/keys"
+	"leasehold.dev/router/rest"
+	"leasehold.dev/router/shape"
+)
+
+// bodyTime is how long a tenant may take to send a body.
+const bodyTime = 30 * time.Second
+
+// Front is the public HTTP handler: REST, gRPC by its content type over HTTP/2, and the health routes.
+type Front struct {
+	keys *keys.Ring
+	rest http.Handler
+	grpc *grpc.Server
+	mux  *http.ServeMux
+}
+
+// NewFront serves s. conn must lead to s and nowhere else; admin answers /healthz, /readyz and /metrics.
+func NewFront(ctx context.Context, ring *keys.Ring, s *grpc.Server, conn *grpc.ClientConn, admin http.Handler) (*Front, error) {
+	g, err := gateway(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	f := &Front{keys: ring, rest: g, grpc: s, mux: http.NewServeMux()}
+	f.mux.Handle("/v1/chat/completions", f.post(rest.Chat))
+	f.mux.Handle("/v1/completions", f.post(rest.Completion))
+	f.mux.Handle("/v1/models", f.get())
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		f.mux.Handle(path, admin)
+	}
+	f.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { respond(w, apierr.NoRoute(r.Method, r.URL.Path)) })
+	return f, nil
+}
+
+func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
+		f.grpc.ServeHTTP(w, r)
+		return
+	}
+	f.mux.ServeHTTP(w, r)
+}
+
+// post checks method, key and body, in this order, before the gateway sees the request.
+func (f *Front) post(check func([]byte) (*rest.Body, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !f.allowed(w, r, http.MethodPost) {
+			return
+		}
+		body, err := readBody(w, r)
+		if err != nil {
+			respond(w, apierr.From(err, ""))
+			return
+		}
+		clean, err := check(body)
+		if err != nil {
+			respond(w, apierr.From(err, ""))
+			return
+		}
+		f.forward(w, r, clean.JSON, &answer{usage: clean.IncludeUsage})
+	})
+}
+
+func (f *Front) get() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.allowed(w, r, http.MethodGet) {
+			f.forward(w, r, nil, &answer{})
+		}
+	})
+}
+
+func (f *Front) allowed(w http.ResponseWriter, r *http.Request, method string) bool {
+	if r.Method != method {
+		w.Header().Set("Allow", method)
+		e := apierr.NoRoute(r.Method, r.URL.Path)
+		respond(w, &apierr.Error{HTTP: http.StatusMethodNotAllowed, GRPC: e.GRPC, Type: e.Type, Message: "Use " + method + " for this URL."})
+		return false
+	}
+	if a := r.Header.Values("Authorization"); len(a) != 1 || f.keys.Authenticate(a[0]) == nil {
+		respond(w, apierr.InvalidKey())
+		return false
+	}
+	return true
+}
+
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	rc := http.NewResponseController(w)
+	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // not every protocol has one
+	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, apierr.MaxBody))
+	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
+		return nil, apierr.TooLarge(apierr.MaxBody)
+	}
+	if err != nil {
+		return nil, apierr.Malformed("The request body could not be read to its end.")
+	}
+	return b, nil
+}
+
+// forward hands a request over that has nothing of the tenant's but the key and the checked body.
+func (f *Front) forward(w http.ResponseWriter, r *http.Request, body []byte, a *answer) {
+	out := r.Clone(context.WithValue(r.Context(), answerKey{}, a))
+	out.Header = http.Header{"Authorization": r.Header.Values("Authorization"), "Content-Type": {typeJSON}}
+	out.Host, out.RemoteAddr = "", ""
+	out.URL.RawQuery = ""
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies must not hold tokens back
+	f.rest.ServeHTTP(w, out)
+}
+
+// respond writes an error. One that no request id was given for yet gets one.
+func respond(w http.ResponseWriter, e *apierr.Error) {
+	h := w.Header()
+	if h.Get(HeaderRequest) == "" {
+		h.Set(HeaderRequest, hex.EncodeToString(proof.NewID()))
+	}
+	if e.RetryAfter > 0 {
+		h.Set(headerRetry, strconv.Itoa(int(e.RetryAfter)))
+	}
+	h.Set("Content-Type", typeJSON)
+	w.WriteHeader(e.HTTP)
+	w.Write(append(shape.Error(e), '\n')) // a client that is gone is no error of ours
+}

@@ -1,0 +1,172 @@
+package router
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"leasehold.dev/mesh"
+	"leasehold.dev/model"
+	"leasehold.dev/protos/errs"
+	"leasehold.dev/router/choose"
+	"leasehold.dev/router/edge"
+	"leasehold.dev/router/fleet"
+	"leasehold.dev/router/flow"
+	"leasehold.dev/router/keys"
+	"leasehold.dev/router/meter"
+	"leasehold.dev/router/prompt"
+	"leasehold.dev/router/record"
+	"leasehold.dev/router/retry"
+)
+
+// retryBurst is how many retries may come at once.
+const retryBurst = 10
+
+// Run serves until ctx ends, then drains. It is called once.
+func Run(ctx context.Context, c Config) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	addrFile := c.Mesh.AddrFile // this process has one address more than the mesh knows of
+	c.Mesh.AddrFile = ""
+	m, err := mesh.New(ctx, c.Mesh)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if m.Registry == nil {
+		return errs.New(errs.Invalid, "-registry is needed")
+	}
+	file, err := model.Load(c.Model)
+	if err != nil {
+		return errs.New(errs.Invalid, "-model: %w", err)
+	}
+	defer file.Close()
+	key, err := readKey(c.AdmissionKey)
+	if err != nil {
+		return err
+	}
+	ring, err := keys.Open(c.Keys)
+	if err != nil {
+		return errs.New(errs.Invalid, "-keys: %w", err)
+	}
+
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer stop()
+	prefill, err := m.Peers(background, "prefill")
+	if err != nil {
+		return err
+	}
+	defer prefill.Close()
+	decode, err := m.Peers(background, "decode")
+	if err != nil {
+		return err
+	}
+	defer decode.Close()
+	workers := fleet.New(prefill, decode, m.Log)
+	served := choose.Model{Revision: string(file.Revision[:]), Tokenizer: string(file.TokenizerRevision[:]), Promise: promise(c, file)}
+	metrics, err := meter.New(m.Meter, func() (int64, int64, int64) {
+		f := workers.Snapshot()
+		return up(f.Prefill), up(f.Decode), int64(choose.Effective(f, served))
+	})
+	if err != nil {
+		return errs.New(errs.Internal, "metrics: %w", err)
+	}
+	records := &record.Ring{}
+	runner := &flow.Runner{Config: flow.Config{Fleet: workers, Key: key, Model: served, ModelName: file.Name, Default: uint32(c.MaxTokens),
+		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics, Log: m.Log}}
+	service := &edge.Service{Keys: ring, Runner: runner, Prompt: encoder(file), Vocab: uint32(file.Tokenizer.Vocab()),
+		Special: func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
+		Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
+
+	m.Check("pair", func(context.Context) error {
+		if ok, why := choose.Ready(workers.Snapshot(), served); !ok {
+			return errs.New(errs.Unavailable, "%s", why)
+		}
+		return nil
+	})
+	m.AdminMux().Handle("GET /debug/requests", records)
+	lis, err := net.Listen("tcp", c.HTTP)
+	if err != nil {
+		return errs.New(errs.Invalid, "-http: %w", err)
+	}
+	server, err := edge.NewServer(background, lis, service, m.AdminMux())
+	if err != nil {
+		return errors.Join(err, lis.Close())
+	}
+	defer server.Close()
+	m.OnDrain(func(ctx context.Context) {
+		if err := server.Shutdown(ctx); err != nil {
+			m.Log.Warn("requests were still running after the drain time", "err", err)
+		}
+	})
+	wg.Go(func() { workers.Run(background) })
+	wg.Go(func() { ring.Watch(background, m.Log) })
+	server.Serve()
+	if err := writeAddresses(addrFile, m.Addr(), m.AdminAddr(), server.Addr()); err != nil {
+		return err
+	}
+	m.Log.Info("router", "http", server.Addr(), "model", file.Name, "revision", hex.EncodeToString(file.Revision[:8]), "promise", served.Promise)
+	return m.Run(ctx)
+}
+
+// encoder leaves out a template that the file does not have: a nil pointer in an interface is not nil.
+func encoder(m *model.Model) *prompt.Encoder {
+	if m.Template == nil {
+		return prompt.New(m.Tokenizer, nil)
+	}
+	return prompt.New(m.Tokenizer, m.Template)
+}
+
+func promise(c Config, m *model.Model) uint32 {
+	if c.Promise == 0 {
+		return m.Config.ContextLength
+	}
+	return min(uint32(c.Promise), m.Config.ContextLength)
+}
+
+func fingerprint(m *model.Model) string { return "fp_" + hex.EncodeToString(m.Revision[:5]) }
+
+func up(ws []choose.Worker) int64 {
+	var n int64
+	for _, w := range ws {
+		if w.Up {
+			n++
+		}
+	}
+	return n
+}
+
+func modified(path string) time.Time {
+	if st, err := os.Stat(path); err == nil {
+		return st.ModTime()
+	}
+	return time.Now()
+}
+
+// writeAddresses writes the real addresses, all at once.
+func writeAddresses(path, grpc, admin, http string) error {
+	if path == "" {
+		return nil
+	}
+	b, err := json.Marshal(map[string]string{"grpc": grpc, "admin": admin, "http": http})
+	if err != nil {
+		return errs.New(errs.Internal, "-addr-file: %w", err)
+	}
+	next := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".next")
+	if err := os.WriteFile(next, b, 0o600); err != nil {
+		return errs.New(errs.Invalid, "-addr-file: %w", err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		return errs.New(errs.Invalid, "-addr-file: %w", err)
+	}
+	return nil
+}
