@@ -18,8 +18,7 @@ type (
 	// WriteTags stores tags. It is the first effect of every step that has one.
 	WriteTags struct{ Tags []PageTag }
 
-	// Granted answers [Reserve] and [Verified]: the lease's pages in order, with the tags to look for. Nobody's pages of a destination
-	// have tag 0.
+	// Granted answers [Reserve] and [Verified]: the lease's pages in order, with the tags to look for. Nobody's have tag 0.
 	Granted struct {
 		Lease ID
 		Epoch uint64
@@ -43,7 +42,7 @@ type (
 	}
 
 	// Zero asks to clear pages that are proven untouched by anyone, and to answer with [Zeroed], in parts if need be.
-	// Seals are those of the lease, by place: a digest that differs now is a late write. Pages has every page of the lease, by place.
+	// Pages are in the lease's order. Seals are those of the lease: a sealed page with another digest now was written late.
 	Zero struct {
 		Lease ID
 		Pages []uint32

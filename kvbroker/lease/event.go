@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 
 	"leasehold.dev/protos/errs"
@@ -10,14 +11,19 @@ import (
 // ID of a lease: 16 random bytes minted by the caller, never used twice.
 type ID [16]byte
 
-// String shows the first four bytes. A lease id is a secret of the pair that holds it.
-func (id ID) String() string { return hex.EncodeToString(id[:4]) }
+// String is the start of the id's SHA-256, which is how operators see a lease: the id is its holder's secret.
+func (id ID) String() string { return hashed(id) }
 
 // Attach is a worker's attach handle: 16 random bytes, never used twice.
 type Attach [16]byte
 
-// String shows the first four bytes.
-func (a Attach) String() string { return hex.EncodeToString(a[:4]) }
+// String is the start of the handle's SHA-256: the handle is its worker's secret.
+func (a Attach) String() string { return hashed(a) }
+
+func hashed(b [16]byte) string {
+	h := sha256.Sum256(b[:])
+	return hex.EncodeToString(h[:6])
+}
 
 // Admission is the id of the admission that a lease serves.
 type Admission [16]byte

@@ -69,14 +69,17 @@ func (t *Table) reserve(s *step, ev Reserve) error {
 func (t *Table) checkShape(ev Reserve) error {
 	moves := ev.Role == Destination
 	switch {
-	case ev.Role < Solo || ev.Role > Source || ev.Tenant == "":
-		return errs.New(errs.Invalid, "reserve: %v without a role or a tenant", ev.Role)
+	case ev.Role < Solo || ev.Role > Source:
+		return errs.New(errs.Invalid, "reserve: no such role: %v", ev.Role)
+	case ev.Tenant == "":
+		return errs.New(errs.Invalid, "reserve: no tenant")
 	case ev.Pages == 0:
 		return errs.New(errs.Invalid, "reserve: 0 pages")
 	case moves != (ev.Moved > 0) || ev.Moved > ev.Pages || ev.FromSource && !moves:
 		return errs.New(errs.Invalid, "reserve: %d of %d pages of a %v lease to be moved", ev.Moved, ev.Pages, ev.Role)
 	case moves && ev.Moved != pagesFor(ev.Rows), ev.Role == Source && ev.Pages != pagesFor(ev.Rows):
-		return errs.New(errs.Invalid, "reserve: %d rows in %d pages, %d moved, of a %v lease", ev.Rows, ev.Pages, ev.Moved, ev.Role)
+		return errs.New(errs.Invalid, "reserve: %d rows in %d pages, %d moved, of a %v lease", ev.Rows, ev.Pages, ev.Moved,
+			ev.Role)
 	}
 	_, ended := t.ended.of[ev.Lease]
 	if ended || t.leases[ev.Lease] != nil {

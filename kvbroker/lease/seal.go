@@ -57,14 +57,18 @@ func (e *entry) checkSeals(seals []PageSeal, last bool) ([]PageSeal, error) {
 			return nil, errs.New(errs.Invalid, "seal: page %d was moved whole, next is %d", n.Index, next)
 		case n.Index < next:
 			if old := sealAt(e.seals, fresh, n.Index-e.first); n != old {
-				return nil, errs.New(errs.Corrupt, "seal: page %d sealed again with other numbers: %d rows, then %d", n.Index, old.Rows, n.Rows)
+				return nil, errs.New(errs.Corrupt, "seal: page %d with %d rows and digest %s, before with %d and %s", n.Index,
+					n.Rows, n.Digest, old.Rows, old.Digest)
 			}
 			continue
 		case n.Digest.IsZero():
 			return nil, errs.New(errs.Corrupt, "seal: page %d has no digest", n.Index)
 		}
-		if want := e.fullRows(n.Index); n.Rows != want || want < pageTokens && !last {
+		switch want := e.fullRows(n.Index); {
+		case n.Rows != want:
 			return nil, errs.New(errs.Invalid, "seal: page %d with %d rows, its place holds %d", n.Index, n.Rows, want)
+		case want < pageTokens && !last:
+			return nil, errs.New(errs.Invalid, "seal: page %d with %d rows is for finish", n.Index, want)
 		}
 		fresh = append(fresh, n)
 	}
