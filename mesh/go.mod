@@ -14,8 +14,10 @@ require (
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
 	go.opentelemetry.io/otel/trace v1.47.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	leasehold.dev/protos v0.0.0
+	pgregory.net/rapid v1.3.0
 )
 
 require (

@@ -31,7 +31,7 @@ func (f *Feed) C() <-chan []registry.Instance { return f.ch }
 func (f *Feed) Lost() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.keep.lose()
+	f.keep.lose(time.Now())
 }
 
 // Heard says what the registry's set is.

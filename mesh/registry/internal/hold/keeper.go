@@ -20,8 +20,11 @@ type keeper struct {
 	latest []registry.Instance // what the registry says now
 }
 
-// lose notes that contact is lost.
-func (k *keeper) lose() { k.lost = k.heard }
+// lose notes that contact is lost at a time.
+func (k *keeper) lose(now time.Time) {
+	k.show(now) // what was held until then is not held on
+	k.lost = k.heard
+}
 
 // hear takes the registry's set at a time.
 func (k *keeper) hear(now time.Time, set []registry.Instance) {
@@ -32,9 +35,10 @@ func (k *keeper) hear(now time.Time, set []registry.Instance) {
 	k.latest = slices.SortedFunc(slices.Values(set), registry.Compare)
 }
 
-// show is the set at a time: what the registry says, and of the held instances those that it does not name.
+// show is the set at a time: what the registry says, and of the held instances those that it does not name. Nothing is
+// dropped while contact is lost, not even by the end of an earlier span.
 func (k *keeper) show(now time.Time) []registry.Instance {
-	if len(k.held) == 0 || !now.Before(k.until) {
+	if len(k.held) == 0 || !k.lost && !now.Before(k.until) {
 		k.held = nil
 		return k.latest
 	}

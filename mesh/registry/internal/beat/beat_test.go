@@ -1,0 +1,157 @@
+package beat
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// station records what is sent to it; it refuses while down.
+type station struct {
+	start time.Time
+	ill   error
+	down  bool
+	sent  []sent
+	gone  int
+}
+
+type sent struct {
+	at  time.Duration
+	ill error
+	ok  bool
+}
+
+func (s *station) beat(every time.Duration) Beat {
+	s.start = time.Now()
+	return Beat{
+		Every: every, Log: slog.New(slog.DiscardHandler),
+		Check: func(context.Context) error { return s.ill },
+		Send: func(_ context.Context, ill error) error {
+			s.sent = append(s.sent, sent{time.Since(s.start), ill, !s.down})
+			if s.down {
+				return errors.New("down")
+			}
+			return nil
+		},
+		Remove: func(context.Context) error { s.gone++; return nil },
+	}
+}
+
+func TestBeatsComeAtOnceAndThenEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &station{}
+		leave := s.beat(time.Second).Start(t.Context())
+		time.Sleep(3500 * time.Millisecond)
+		if err := leave(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for i, b := range s.sent {
+			if b.at != time.Duration(i)*time.Second {
+				t.Errorf("beat %d at %v", i, b.at)
+			}
+		}
+		if len(s.sent) != 4 || s.gone != 1 {
+			t.Errorf("%d beats and %d removals, want 4 and 1", len(s.sent), s.gone)
+		}
+	})
+}
+
+func TestIllnessIsSentAtTheNextBeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &station{}
+		leave := s.beat(time.Second).Start(t.Context())
+		synctest.Wait()
+		s.ill = errors.New("no broker")
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.ill = nil
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if len(s.sent) != 3 || s.sent[0].ill != nil || s.sent[1].ill == nil || s.sent[2].ill != nil {
+			t.Errorf("sent %+v, want well, ill, well", s.sent)
+		}
+		_ = leave(t.Context())
+	})
+}
+
+func TestRefusedBeatsAreRepeatedSooner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &station{down: true}
+		leave := s.beat(time.Second).Start(t.Context())
+		time.Sleep(10 * time.Second)
+		failed := len(s.sent)
+		// 10 s of waits between a half and a whole second, after the first, shorter ones.
+		if failed < 10 || failed > 26 {
+			t.Errorf("%d attempts in 10 s, want 10 to 26", failed)
+		}
+		s.down = false
+		time.Sleep(time.Second)
+		if !s.sent[len(s.sent)-1].ok {
+			t.Error("no beat within a second of the registry's return")
+		}
+		_ = leave(t.Context())
+	})
+}
+
+func TestLeaveWaitsForTheBeatAndIsDoneOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &station{}
+		b := s.beat(time.Second)
+		inside := false
+		b.Send = func(ctx context.Context, _ error) error {
+			inside = true
+			<-ctx.Done()
+			inside = false
+			return ctx.Err()
+		}
+		b.Remove = func(context.Context) error {
+			if inside {
+				t.Error("removed during a beat: the beat could list it again")
+			}
+			s.gone++
+			return nil
+		}
+		leave := b.Start(t.Context())
+		synctest.Wait()
+		_ = leave(t.Context())
+		_ = leave(t.Context())
+		if s.gone != 1 {
+			t.Errorf("removed %d times", s.gone)
+		}
+	})
+}
+
+func TestAHangingRegistryIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, tries := &station{}, 0
+		b := s.beat(time.Second)
+		b.Send = func(ctx context.Context, _ error) error { tries++; <-ctx.Done(); return ctx.Err() }
+		leave := b.Start(t.Context())
+		time.Sleep(10 * time.Second)
+		if tries < 3 {
+			t.Errorf("%d attempts in 10 s: one that hangs holds the others up", tries)
+		}
+		_ = leave(t.Context())
+	})
+}
+
+func TestTheEndOfTheContextEndsTheBeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &station{}
+		ctx, cancel := context.WithCancel(t.Context())
+		s.beat(time.Second).Start(ctx)
+		synctest.Wait()
+		cancel()
+		time.Sleep(time.Minute)
+		if len(s.sent) != 1 || s.gone != 0 {
+			t.Errorf("%d beats and %d removals, want 1 and 0: the entry goes with its TTL", len(s.sent), s.gone)
+		}
+	})
+}
