@@ -44,8 +44,11 @@ func guard(p *peers.Peer, f func() (err error, own bool)) error {
 	return out
 }
 
-// answered reports whether the peer itself, and not our own side of the connection, ended the call.
-func answered(h metadata.MD) bool { return len(h.Get("content-type")) > 0 }
+// answered reports whether the peer itself, and not our own side of the connection, ended the call: then a content type
+// came, in the header or, when there was none, in the trailer.
+func answered(header, trailer metadata.MD) bool {
+	return len(header.Get("content-type")) > 0 || len(trailer.Get("content-type")) > 0
+}
 
 // ended turns the end of a call into an error of ours: a cancel of ours is named by its cause.
 func ended(ctx context.Context, err error) error {
@@ -71,11 +74,11 @@ func (a *attempt) prefill(ctx context.Context) (*meshv1.PrefillVerdict, error) {
 	start := time.Now()
 	var v *meshv1.PrefillVerdict
 	err := guard(peer, func() (error, bool) {
-		var header metadata.MD
+		var header, trailer metadata.MD
 		out, err := prefillv1.NewPrefillServiceClient(peer.Conn).Run(ctx,
-			&prefillv1.RunRequest{Admission: a.signed, TokenIds: a.job.IDs}, grpc.Header(&header))
+			&prefillv1.RunRequest{Admission: a.signed, TokenIds: a.job.IDs}, grpc.Header(&header), grpc.Trailer(&trailer))
 		if err != nil {
-			lost := ctx.Err() == nil && !answered(header)
+			lost := ctx.Err() == nil && !answered(header, trailer)
 			if lost {
 				a.r.Fleet.Lost("prefill", id)
 			}
@@ -130,8 +133,8 @@ func (d *decodeCall) unreached() bool {
 	if context.Cause(d.ctx) != nil {
 		return false // ended by us
 	}
-	h, err := d.stream.Header()
-	lost := err != nil || !answered(h)
+	h, _ := d.stream.Header() // without one there is a trailer, or nothing
+	lost := !answered(h, d.stream.Trailer())
 	if lost {
 		d.a.r.Fleet.Lost("decode", d.a.route.Decode.ID)
 	}
