@@ -1,6 +1,8 @@
 package lease
 
 import (
+	"fmt"
+
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/protos/errs"
 )
@@ -99,5 +101,5 @@ func (k RecordKind) String() string {
 	if int(k) < len(recordNames) {
 		return recordNames[k]
 	}
-	return "unknown"
+	return fmt.Sprintf("record(%d)", uint8(k))
 }

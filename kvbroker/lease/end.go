@@ -31,6 +31,7 @@ func (t *Table) release(s *step, e *entry) {
 
 // fence takes every page from its owner, before anything else is done about the end.
 func (t *Table) fence(s *step, e *entry, to State, k errs.Kind, reason string) {
+	s.tags = slices.Grow(s.tags, len(e.pages))
 	for _, p := range e.pages {
 		t.untag(s, p)
 		t.set(p, to)

@@ -47,7 +47,8 @@ func (t *Table) reserve(s *step, ev Reserve) error {
 	}
 	ten := t.tenants[ev.Tenant]
 	if ten == nil {
-		ten = &tenant{name: ev.Tenant, slot: uint32(len(t.tenants)) + 1}
+		t.slots++
+		ten = &tenant{name: ev.Tenant, slot: t.slots}
 		t.tenants[ev.Tenant] = ten
 	}
 	ten.pages += take
@@ -111,7 +112,7 @@ func (t *Table) checkRoom(ev Reserve, take uint32) error {
 		return errs.New(errs.Exhausted, "reserve: %d pages asked, %d of %d free", take, len(t.free), t.cfg.Pages)
 	case uint64(take) > t.pairsLeft():
 		return errs.New(errs.Exhausted, "reserve: %d pages asked, %d tags left in this instance", take, t.pairsLeft())
-	case t.tenants[ev.Tenant] == nil && len(t.tenants) >= int(pool.MaxSlot):
+	case t.tenants[ev.Tenant] == nil && t.slots >= pool.MaxSlot:
 		return errs.New(errs.Exhausted, "reserve: all %d tenant slots of this instance are used", pool.MaxSlot)
 	}
 	return nil

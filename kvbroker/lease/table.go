@@ -28,6 +28,7 @@ type Table struct {
 	ended   endings
 	tenants map[string]*tenant
 	workers map[Attach]*worker
+	slots   uint32 // given out
 	seq     uint64 // of leases and workers, for order
 	pairs   uint64 // generations given out, in pairs
 	drained string // by the operator
