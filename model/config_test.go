@@ -145,7 +145,9 @@ func TestReadConfigRefuses(t *testing.T) {
 		{"a negative rope base", key("rope.freq_base", float32(-1)), gguf.ErrFormat},
 		{"query heads that key heads do not divide", key("attention.head_count_kv", uint32(3)), gguf.ErrFormat},
 		{"more heads than dimensions", key("attention.head_count", uint32(128)), gguf.ErrFormat},
-		{"heads of an odd size", func(p *plan) { p.keys["attention.key_length"], p.keys["attention.value_length"] = uint32(15), uint32(15) }, gguf.ErrFormat},
+		{"heads of an odd size", func(p *plan) {
+			p.keys["attention.key_length"], p.keys["attention.value_length"] = uint32(15), uint32(15)
+		}, gguf.ErrFormat},
 		{"keys and values of different size", key("attention.value_length", uint32(8)), gguf.ErrUnsupported},
 		{"rope over half a head", key("rope.dimension_count", uint32(8)), gguf.ErrUnsupported},
 		{"rope scaling", key("rope.scaling.type", "yarn"), gguf.ErrUnsupported},

@@ -10,5 +10,5 @@
 //
 // A [File] may be read by many goroutines. Tensor data lies in the mapping: it must not be written, and must not be
 // used after [File.Close]. Strings and slices from the metadata getters are copies and outlive the file. The file must
-// not be truncated while it is mapped; replace a model file by rename.
+// not change while it is mapped, and a truncated one kills its readers; replace a model file by rename.
 package gguf

@@ -34,7 +34,7 @@ func Open(path string) (*File, error) {
 }
 
 func mapFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a pipe must not block
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"leasehold.dev/model/gguf"
@@ -46,6 +47,10 @@ func TestOpenMapsTheFile(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name, path string
 		want       error
@@ -54,6 +59,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"a directory", dir, gguf.ErrFormat},
 		{"an empty file", write(t, nil), gguf.ErrFormat},
 		{"a file that is cut short", write(t, short(allTypes().Bytes())), gguf.ErrFormat},
+		{"a pipe that nobody writes", pipe, gguf.ErrFormat},
 		{"a device", os.DevNull, gguf.ErrFormat},
 	} {
 		if _, err := gguf.Open(c.path); !errors.Is(err, c.want) {
