@@ -52,6 +52,14 @@ inline size_t row_bytes(uint32_t type, uint32_t cols) {
   return 0;
 }
 
+// 16 bytes of nibbles to 32 floats q*d + m, q - off for Q4_0.
+inline void nibbles(const uint8_t *p, int off, float d, float m, float *__restrict out) {
+  uint8_t q[16];
+  memcpy(q, p, 16);
+  for (int j = 0; j < 16; j++) out[j] = float((q[j] & 15) - off) * d + m;
+  for (int j = 0; j < 16; j++) out[j + 16] = float((q[j] >> 4) - off) * d + m;
+}
+
 inline void row(const lh_tensor &t, uint32_t r, float *out) {
   const uint8_t *p = static_cast<const uint8_t *>(t.data) + row_bytes(t.type, t.cols) * r;
   const uint32_t blocks = t.cols / 32;
@@ -64,21 +72,17 @@ inline void row(const lh_tensor &t, uint32_t r, float *out) {
     for (uint32_t i = 0; i < t.cols; i++) out[i] = bf16(uint16_t(p[2 * i] | p[2 * i + 1] << 8));
     break;
   case LH_Q4_0:
-    for (uint32_t b = 0; b < blocks; b++, p += 18, out += 32) {
-      const float d = half(p);
-      for (int j = 0; j < 16; j++) out[j] = float((p[2 + j] & 15) - 8) * d, out[j + 16] = float((p[2 + j] >> 4) - 8) * d;
-    }
+    for (uint32_t b = 0; b < blocks; b++, p += 18, out += 32) nibbles(p + 2, 8, half(p), 0, out);
     break;
   case LH_Q4_1:
-    for (uint32_t b = 0; b < blocks; b++, p += 20, out += 32) {
-      const float d = half(p), m = half(p + 2);
-      for (int j = 0; j < 16; j++) out[j] = float(p[4 + j] & 15) * d + m, out[j + 16] = float(p[4 + j] >> 4) * d + m;
-    }
+    for (uint32_t b = 0; b < blocks; b++, p += 20, out += 32) nibbles(p + 4, 0, half(p), half(p + 2), out);
     break;
   case LH_Q8_0:
     for (uint32_t b = 0; b < blocks; b++, p += 34, out += 32) {
       const float d = half(p);
-      for (int j = 0; j < 32; j++) out[j] = float(int8_t(p[2 + j])) * d;
+      int8_t q[32];
+      memcpy(q, p + 2, 32);
+      for (int j = 0; j < 32; j++) out[j] = float(q[j]) * d;
     }
     break;
   }
