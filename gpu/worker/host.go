@@ -19,6 +19,7 @@ import (
 const (
 	MinBackoff = 20 * time.Millisecond
 	MaxBackoff = time.Second
+	dialTime   = 10 * time.Second
 )
 
 // Host is one worker process's engine and its attachment. Make one with Open, run it with Run, then Close it.
@@ -143,7 +144,9 @@ func pause(ctx context.Context, d time.Duration) {
 
 // attach holds one attachment from its beginning to its end. The error says why there is none now.
 func (h *Host[B]) attach(ctx context.Context) (attached bool, err error) {
-	b, err := h.dial.Attach(ctx)
+	dialing, cancel := context.WithTimeout(ctx, dialTime)
+	b, err := h.dial.Attach(dialing)
+	cancel()
 	if err != nil {
 		return false, err
 	}
@@ -168,16 +171,20 @@ func (h *Host[B]) attach(ctx context.Context) (attached bool, err error) {
 	if failed := h.runner.Detach(l.pool, err); failed != nil {
 		h.log.Error("engine did not let go of the pool", "err", failed)
 	}
+	l.held.Wait() // each request hears at once, and its lease is retired while the broker can still be told
 	return true, err
 }
 
-// Link is the present attachment, or Unavailable with the reason why a request cannot be served.
+// Link is the present attachment, held until its Release; Unavailable, with the reason, when there is none. Whether
+// requests may be served on it is Ready's to say.
 func (h *Host[B]) Link() (*Link[B], error) {
-	l, reason := h.look()
-	if reason != "" {
-		return nil, errs.New(errs.Unavailable, "worker %s is not ready: %s", h.id, reason)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.link == nil {
+		return nil, errs.New(errs.Unavailable, "worker %s is not attached: %s", h.id, h.reason)
 	}
-	return l, nil
+	h.link.held.Add(1)
+	return h.link, nil
 }
 
 // Drain makes the host refuse new requests; running ones go on.

@@ -3,6 +3,7 @@ package worker
 import (
 	"bytes"
 	"context"
+	"sync"
 	"time"
 
 	"leasehold.dev/gpu/layout"
@@ -53,7 +54,11 @@ type Link[B Broker] struct {
 
 	runner *runner.Runner
 	pool   *runner.Pool
+	held   sync.WaitGroup // by requests and their leases; the broker is closed after them
 }
+
+// Release gives back what [Host.Link] gave. The link must not be used after it.
+func (l *Link[B]) Release() { l.held.Done() }
 
 // Admit takes a place in the engine's queue for a task that will run on this link's pages.
 func (l *Link[B]) Admit(tenant string, tokens uint32, deadline time.Time) (*runner.Task, error) {

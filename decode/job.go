@@ -1,0 +1,154 @@
+package decode
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"leasehold.dev/gpu/layout"
+	"leasehold.dev/gpu/runner"
+	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/protos/errs"
+	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/protos/proof"
+)
+
+// job is one admission with its lease.
+type job struct {
+	s        *Service
+	began    time.Time
+	a        *meshv1.Admission
+	ids      []int32
+	answer   *answer
+	task     *runner.Task
+	lease    *client.Lease
+	instance []byte // of the broker that the lease is from
+	layout   []byte
+	life     context.Context
+	end      context.CancelCauseFunc
+	cancel   context.CancelFunc
+}
+
+func (j *job) split() bool { return j.a.Mover != meshv1.Mover_MOVER_NONE }
+
+// retire runs when the engine has let go of the lease's pages.
+func (j *job) retire(err error) {
+	reason := ""
+	if err != nil {
+		reason = err.Error()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+	defer cancel()
+	if err := j.lease.Retire(ctx, err == nil, reason, j.task.Faults()); err != nil {
+		j.s.o.Log.Warn("retire", "err", err)
+	}
+}
+
+// serve answers a job that holds a lease.
+func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
+	moved := uint32(0)
+	if j.split() {
+		moved = proof.Pages(j.a.PromptTokens, 0)
+	}
+	admitted := &decodev1.Admitted{LeaseHash: j.lease.Hash(), Pages: uint32(len(j.lease.Pages)), ExpectedPages: moved}
+	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Admitted{Admitted: admitted}}); err != nil {
+		return err
+	}
+	seq, verdict, err := j.sequence(moved)
+	if err != nil {
+		return j.why(err)
+	}
+	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Verdict{Verdict: verdict}}); err != nil {
+		return err
+	}
+	if err := j.task.Start(seq); err != nil {
+		return j.why(err)
+	}
+	if err := j.stream(send); err != nil {
+		return err
+	}
+	f := j.answer.finished(j.began)
+	f.GuardsOn, f.NumericsClass = j.s.host.GuardsOn(), j.s.host.Engine().NumericsClass()
+	return send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Finished{Finished: f}})
+}
+
+// why prefers what ended the job's life to what that did to a call.
+func (j *job) why(err error) error {
+	if cause := context.Cause(j.life); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// stream sends tokens as they come until the task is done.
+func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
+	for done := false; !done; {
+		select {
+		case <-j.answer.news:
+		case <-j.task.Done():
+			if err := j.task.Err(); err != nil {
+				return j.why(err)
+			}
+			done = true
+		case <-j.life.Done():
+			return context.Cause(j.life)
+		}
+		for _, t := range j.answer.take() {
+			if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Tokens{Tokens: t}}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sequence is what the engine runs on, and what was verified of it. A split job waits here for its pages.
+func (j *job) sequence(moved uint32) (runner.Sequence, *meshv1.DecodeVerdict, error) {
+	m := j.s.host.Model()
+	v := &meshv1.DecodeVerdict{
+		AdmissionId: j.a.Id, LeaseHash: j.lease.Hash(), ModelRevision: m.Revision[:], LayoutHash: j.layout,
+		PromptDigest: proof.PromptDigest(j.a.Nonce, j.a.Tenant, m.Revision[:], j.ids), Mover: j.a.Mover, Unsplit: true,
+	}
+	seq := runner.Sequence{Pages: j.lease.Pages, Tags: j.lease.Tags, Tokens: j.ids, Logits: true, Handler: j.answer}
+	if !j.split() {
+		return seq, v, nil
+	}
+	owned, err := j.lease.AwaitOwned(j.life)
+	if err != nil {
+		return seq, nil, err
+	}
+	if err := j.check(owned, moved); err != nil {
+		return seq, nil, err
+	}
+	c := owned.Completion()
+	v.SourceLeaseHash, v.SourceInstance, v.SourceEpoch, v.Root = c.Lease, c.Instance, c.Epoch, c.Root
+	v.FromToken, v.Rows, v.Pages, v.ExpectedPages = owned.From(), owned.Rows(), c.Pages, moved
+	v.BytesMoved, v.Unsplit = owned.BytesMoved(), false
+	v.TransferUs, v.VerifyUs = uint64(owned.TransferTime().Microseconds()), uint64(owned.VerifyTime().Microseconds())
+	seq.Verified = owned.From() + owned.Rows()
+	seq.Pages, seq.Tags, seq.StartDigest = owned.Pages(), owned.Tags(), owned.StartDigest()
+	seq.Tokens = j.ids[seq.Verified:]
+	return seq, v, nil
+}
+
+// check compares what the broker verified with this worker's own expectation, which comes from the token ids alone.
+func (j *job) check(o *client.Owned, moved uint32) error {
+	n := j.a.PromptTokens
+	c := o.Completion()
+	switch {
+	case o.From() != 0 || o.Rows() != n-1 || o.ExpectedPages() != moved:
+		return errs.New(errs.Corrupt, "decode: rows [%d, %d+%d) in %d pages were verified, the prompt needs [0, %d) in %d",
+			o.From(), o.From(), o.Rows(), o.ExpectedPages(), n-1, moved)
+	case c.GetRows() != n-1 || c.GetPages() != moved || len(c.GetDigests()) != int(moved):
+		return errs.New(errs.Corrupt, "decode: the Completion has %d rows in %d pages with %d digests, the prompt needs %d in %d",
+			c.GetRows(), c.GetPages(), len(c.GetDigests()), n-1, moved)
+	case !bytes.Equal(c.GetAdmissionId(), j.a.Id) || !bytes.Equal(c.GetPromptDigest(), j.a.PromptDigest):
+		return errs.New(errs.Corrupt, "decode: the Completion is of another admission or prompt")
+	case len(o.Pages()) != len(j.lease.Pages) || len(o.Tags()) != len(o.Pages()):
+		return errs.New(errs.Corrupt, "decode: %d pages with %d tags are owned, %d were leased", len(o.Pages()), len(o.Tags()), len(j.lease.Pages))
+	case ((n-1)%layout.PageTokens != 0) != (o.StartDigest() != nil):
+		return errs.New(errs.Corrupt, "decode: %d rows, and a start digest: %v", n-1, o.StartDigest() != nil)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package prefill
+
+import (
+	"context"
+	"time"
+
+	"leasehold.dev/gpu/runner"
+	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/protos/errs"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/protos/proof"
+)
+
+// job is one admission with its lease.
+type job struct {
+	s        *Service
+	facts    facts
+	a        *meshv1.Admission
+	ids      []int32
+	task     *runner.Task
+	lease    *client.Lease
+	pages    *pages
+	life     context.Context
+	end      context.CancelCauseFunc
+	cancel   context.CancelFunc
+	through  chan struct{} // closed when the request's goroutine will not touch the lease any more
+	finished bool          // the lease ended in Finish
+}
+
+// facts of the broker that the lease is from.
+type facts struct {
+	instance []byte
+	layout   []byte
+}
+
+func (s *Service) newJob(ctx context.Context, cancel context.CancelFunc, l *link, a *meshv1.Admission, ids []int32,
+	task *runner.Task, lease *client.Lease) *job {
+	j := &job{
+		s: s, facts: facts{l.Facts.Instance, l.Facts.LayoutHash}, a: a, ids: ids, task: task, lease: lease,
+		pages: newPages(), cancel: cancel, through: make(chan struct{}),
+	}
+	j.pages.sum = s.atRest(l, lease)
+	j.life, j.end = l.Bind(ctx, task, lease, j.after)
+	return j
+}
+
+// after runs when the engine has let go of the lease's pages: a lease that was not finished is retired.
+func (j *job) after(err error) {
+	<-j.through
+	if j.finished {
+		return
+	}
+	if err == nil {
+		err = context.Cause(j.life)
+	}
+	reason := "failed"
+	if err != nil {
+		reason = err.Error()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
+	defer cancel()
+	if err := j.lease.Retire(ctx, false, reason, j.task.Faults()); err != nil {
+		j.s.log.Warn("retire", "err", err)
+	}
+}
+
+func (j *job) run() (*meshv1.PrefillVerdict, error) {
+	defer j.cancel()
+	defer close(j.through)
+	v, err := j.compute()
+	j.end(err)
+	return v, err
+}
+
+func (j *job) compute() (*meshv1.PrefillVerdict, error) {
+	n := j.a.PromptTokens
+	last := proof.Pages(n, 0) - 1
+	if j.lease.From != 0 {
+		return nil, errs.New(errs.Invalid, "prefill: the Pull asks for rows from token %d on; no prefix is held here", j.lease.From)
+	}
+	began := time.Now()
+	if err := j.task.Start(runner.Sequence{Pages: j.lease.Pages, Tags: j.lease.Tags, Tokens: j.ids[:n-1], Handler: j.pages}); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case <-j.pages.news:
+			if full := j.pages.take(last); len(full) > 0 {
+				if err := j.lease.Seal(j.life, full); err != nil {
+					return nil, j.why(err)
+				}
+			}
+		case <-j.task.Done():
+			if err := j.task.Err(); err != nil {
+				return nil, j.why(err)
+			}
+			return j.finish(time.Since(began))
+		case <-j.life.Done():
+			return nil, context.Cause(j.life)
+		}
+	}
+}
+
+// why prefers what ended the job's life to what that did to a call.
+func (j *job) why(err error) error {
+	if cause := context.Cause(j.life); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// finish compares what was counted with what was asked for, and hands the last page over.
+func (j *job) finish(took time.Duration) (*meshv1.PrefillVerdict, error) {
+	n := j.a.PromptTokens
+	pages, rows, fed := j.pages.counted()
+	if rows != j.task.Length() || rows != n-1 || pages != proof.Pages(n, 0) || len(fed) != int(rows) {
+		return nil, errs.New(errs.Corrupt, "prefill: %d rows in %d pages from %d ids were appended, the engine has %d, the prompt needs %d in %d",
+			rows, pages, len(fed), j.task.Length(), n-1, proof.Pages(n, 0))
+	}
+	done, err := j.lease.Finish(j.life, j.pages.rest(), rows)
+	if err != nil {
+		return nil, j.why(err)
+	}
+	j.finished = true
+	if done.Pages != pages || done.Rows != rows {
+		return nil, errs.New(errs.Corrupt, "prefill: %d rows in %d pages were appended, the broker has %d in %d", rows, pages, done.Rows, done.Pages)
+	}
+	m := j.s.host.Model()
+	return &meshv1.PrefillVerdict{
+		AdmissionId: j.a.Id, LeaseHash: j.lease.Hash(), Instance: j.facts.instance, Epoch: j.lease.Epoch,
+		ModelRevision: m.Revision[:], LayoutHash: j.facts.layout,
+		PromptDigest: proof.PromptDigest(j.a.Nonce, j.a.Tenant, m.Revision[:], append(fed, j.ids[n-1])),
+		FromToken:    j.lease.From, Rows: rows, Pages: pages, Root: done.Root, ComputeUs: uint64(took.Microseconds()),
+	}, nil
+}
