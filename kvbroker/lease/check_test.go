@@ -24,6 +24,9 @@ func (t *Table) selfCheck() error {
 			}
 		}
 	}
+	if len(t.serving) != len(t.leases) {
+		return fmt.Errorf("%d admissions are served by %d leases", len(t.serving), len(t.leases))
+	}
 	for _, n := range t.tenants {
 		if n.pages != used[n] {
 			return fmt.Errorf("tenant %s is charged for %d pages, its leases have %d", n.name, n.pages, used[n])
