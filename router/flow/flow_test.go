@@ -185,7 +185,6 @@ func TestFailuresBeforeTheFirstToken(t *testing.T) {
 			}
 			eventually(t, "no call is left at either half", func() bool { return p.Live.Load() == 0 && d.Live.Load() == 0 })
 
-			w.Fleet.Lost("prefill", "p1") // the second try of this test starts afresh
 			w.NewPrefill(w.Status("p2", "b1"))
 			w.NewDecode(w.Status("d2", "b2"))
 			w.settle(2, 2)
