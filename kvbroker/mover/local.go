@@ -46,6 +46,6 @@ func (l *Local) Receive(Destination, *transfer.Receiver) (*brokerv1.Completion, 
 	if m.Pages > 0 {
 		m.Took = time.Since(first)
 	}
-	c, err := l.src.Complete(m.Pages)
+	c, err := l.src.Complete(m.Pages, 0)
 	return c, m, err
 }

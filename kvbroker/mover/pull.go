@@ -174,7 +174,7 @@ func (r *reception) step(a transfer.Arrival) (done bool, err error) {
 // place names the memory of a part that the core takes.
 func (r *reception) place(place, off, n uint32) ([]byte, error) {
 	var err error
-	if r.progress, err = r.rx.Step(transfer.Part{Place: place, Offset: off, Length: n}); err != nil {
+	if r.progress, err = r.rx.Step(transfer.Part{Place: place, Offset: off, Length: uint64(n)}); err != nil {
 		return nil, err
 	}
 	page, err := r.dst.Page(place)

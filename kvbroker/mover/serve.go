@@ -18,8 +18,8 @@ type Source interface {
 	Next(ctx context.Context) (place uint32, err error)
 	// Read copies len(dst) bytes at off of a page that Next returned.
 	Read(place, off uint32, dst []byte) error
-	// Complete makes the Completion after the last acknowledged read.
-	Complete(pages uint32) (*brokerv1.Completion, error)
+	// Complete makes the Completion after the receiver has acknowledged so many pages and bytes.
+	Complete(pages uint32, bytes uint64) (*brokerv1.Completion, error)
 }
 
 // ServerStream is the part of a gRPC stream that Serve needs.
@@ -69,7 +69,7 @@ func Serve(stream ServerStream, src Source, pageBytes uint32) error {
 	if err != nil {
 		return errs.FromStatus(err)
 	}
-	return complete(stream, src, pages, uint64(pages)*uint64(pageBytes))
+	return complete(stream, src)
 }
 
 func sendPage(stream ServerStream, src Source, place, pageBytes uint32) error {
@@ -87,16 +87,16 @@ func sendPage(stream ServerStream, src Source, place, pageBytes uint32) error {
 	return nil
 }
 
-func complete(stream ServerStream, src Source, pages uint32, bytes uint64) error {
+func complete(stream ServerStream, src Source) error {
 	req := &brokerv1.PullRequest{}
 	if err := receiveFrom(stream, req); err != nil {
 		return err
 	}
-	if r := req.GetReceived(); r == nil || r.Pages != pages || r.Bytes != bytes {
-		return errs.New(errs.Corrupt, "pull: acknowledged %d pages of %d bytes, sent %d of %d",
-			r.GetPages(), r.GetBytes(), pages, bytes)
+	got := req.GetReceived()
+	if got == nil {
+		return errs.New(errs.Invalid, "pull: %T after the pages, want Received", req.Kind)
 	}
-	c, err := src.Complete(pages)
+	c, err := src.Complete(got.Pages, got.Bytes)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,81 @@
+package server
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"log/slog"
+	"os"
+
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/metric/noop"
+	"google.golang.org/grpc"
+
+	"leasehold.dev/gpu/layout"
+	"leasehold.dev/protos/errs"
+)
+
+// Protocol is the version of what brokers say to each other.
+const Protocol = 1
+
+// Peers finds other brokers.
+type Peers interface {
+	// Call runs f with a connection to the broker of that name, whose certificate says so. Unavailable when it is not
+	// listed, or is known to be failing.
+	Call(name string, f func(grpc.ClientConnInterface) error) error
+}
+
+// Config of a broker. Name, Dir, Layout, the revisions, Pages and AdmissionKey are required.
+type Config struct {
+	Name string // instance name in the registry
+	Dir  string // runtime directory, 0700
+
+	Layout            layout.Layout
+	ModelRevision     [sha256.Size]byte
+	TokenizerRevision [sha256.Size]byte
+	NumericsClass     string
+
+	Pages         uint32
+	Quota         uint32 // pages of one tenant; 0: no quota
+	QuarantineCap uint32 // pages; 0: the table's default
+
+	AdmissionKey ed25519.PublicKey
+	UIDs         []uint32 // that may attach; default: this process's
+	CheckShare   float64  // of pages that are checked at grant and at release, 0 to 1
+
+	Peers Peers // nil: no broker can be pulled from
+	// Caller names the verified broker behind an rpc of the PeerService. Nil: names are not checked, which is for
+	// plain text on loopback only.
+	Caller func(context.Context) (name string, ok bool)
+
+	Log   *slog.Logger // default: discard
+	Meter metric.Meter // default: none
+}
+
+func (c *Config) complete() error {
+	switch {
+	case c.Name == "" || c.Dir == "":
+		return errs.New(errs.Invalid, "broker: no name or no runtime directory")
+	case c.NumericsClass == "":
+		return errs.New(errs.Invalid, "broker: no numerics class")
+	case c.Pages == 0:
+		return errs.New(errs.Invalid, "broker: a pool of 0 pages")
+	case len(c.AdmissionKey) != ed25519.PublicKeySize:
+		return errs.New(errs.Invalid, "broker: admission key of %d bytes, want %d", len(c.AdmissionKey), ed25519.PublicKeySize)
+	case !(c.CheckShare >= 0 && c.CheckShare <= 1):
+		return errs.New(errs.Invalid, "broker: check share %v, want 0 to 1", c.CheckShare)
+	}
+	if err := c.Layout.Check(); err != nil {
+		return err
+	}
+	if c.UIDs == nil {
+		c.UIDs = []uint32{uint32(os.Geteuid())}
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Meter == nil {
+		c.Meter = noop.Meter{}
+	}
+	return nil
+}

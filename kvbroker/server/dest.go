@@ -1,0 +1,189 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/gpu/engine"
+	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/kvbroker/mover"
+	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+)
+
+// pull is an attached Pull at its receiving side, by any mover.
+type pull interface {
+	// Receive brings the pages and the Completion; when it returns, nothing writes to dst any more.
+	Receive(dst mover.Destination, rx *transfer.Receiver) (*brokerv1.Completion, mover.Moved, error)
+	// Close ends the Pull; before its Completion the other side hears of a cancel at once.
+	Close()
+}
+
+// destination is the receiving side of one admission. It implements [mover.Destination].
+type destination struct {
+	b      *Broker
+	id     lease.ID
+	mover  meshv1.Mover
+	expect *transfer.Expectation
+	peer   transfer.Broker
+	secret []byte
+	local  *parked // of a local Pull
+	pages  []uint32
+
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	done   chan struct{}
+	owned  *brokerv1.AwaitOwnedResponse // after done
+	err    error                        // after done
+
+	failure error            // why the lease ended before it was owned; guarded by the Broker's mu
+	seals   []lease.PageSeal // of whole pages that came and were verified; guarded by the Broker's mu
+}
+
+// fail ends the Pull. Callers hold mu.
+func (d *destination) fail(why error) {
+	if d.failure == nil {
+		d.failure = why
+	}
+	d.cancel(why)
+}
+
+// Page implements [mover.Destination].
+func (d *destination) Page(place uint32) ([]byte, error) {
+	if uint64(place) >= uint64(len(d.pages)) {
+		return nil, errs.New(errs.Corrupt, "pull: page %d of %d", place, len(d.pages))
+	}
+	return d.b.pool.Page(d.pages[place]), nil
+}
+
+// Landed implements [mover.Destination].
+func (d *destination) Landed(place uint32) error {
+	_, err := d.b.step(lease.Arrived{Lease: d.id, Place: place})
+	return err
+}
+
+// run takes the pages, checks them, and makes them the worker's. It owns p.
+func (d *destination) run(p pull) {
+	defer d.cancel(nil)
+	defer close(d.done)
+	owned, err := d.receive(p)
+	if d.local != nil {
+		d.b.unpark(d.local, err)
+	}
+	if err == nil {
+		d.owned = owned
+		return
+	}
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	if d.failure != nil { // the lease's own end is the cause, the broken Pull its effect
+		err = d.failure
+	}
+	d.err = err
+	d.b.metrics.refused("pull", err)
+	if errs.KindOf(err) == errs.Corrupt {
+		d.b.metrics.incident("transfer")
+		d.b.cfg.Log.Error("incident: a transfer failed its check", "lease", d.id.String(), "error", err)
+	}
+}
+
+func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
+	c, moved, err := p.Receive(d, transfer.NewReceiver(d.expect))
+	p.Close()
+	d.b.metrics.pulled(moved.Bytes)
+	if err != nil {
+		d.giveUp(err)
+	}
+	if d.local == nil {
+		d.b.step(lease.PullEnded{Lease: d.id, OK: err == nil})
+	}
+	if err != nil {
+		return nil, err
+	}
+	owned, err := d.take(c, moved)
+	if err != nil {
+		d.giveUp(err)
+	}
+	return owned, err
+}
+
+func (d *destination) giveUp(err error) {
+	d.b.step(lease.TransferFailed{Lease: d.id, Kind: errs.KindOf(err), Reason: err.Error()})
+}
+
+// take checks what has arrived, at rest, and grants it.
+func (d *destination) take(c *brokerv1.Completion, moved mover.Moved) (*brokerv1.AwaitOwnedResponse, error) {
+	start := time.Now()
+	// The epoch is that of the source lease's attach, which nobody on this side knows before; it is bound by the MAC, and
+	// the router compares it with the one in P's verdict.
+	d.peer.Epoch = c.GetEpoch()
+	if d.local != nil {
+		d.peer.Epoch = d.local.ref.Epoch
+		if _, err := d.b.step(lease.Handover{From: d.local.ref.Lease, To: d.id}); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := d.b.step(lease.Verify{Lease: d.id}); err != nil {
+		return nil, err
+	}
+	found, rows, err := d.find()
+	if err != nil {
+		return nil, err
+	}
+	if err := transfer.Verify(d.expect, d.peer, d.secret, c, found); err != nil {
+		return nil, err
+	}
+	pages, err := d.grant(found)
+	if err != nil {
+		return nil, err
+	}
+	c = proto.Clone(c).(*brokerv1.Completion)
+	c.Mac = nil
+	return &brokerv1.AwaitOwnedResponse{Completion: c, Pages: pages, ExpectedPages: d.expect.Pages, Rows: rows,
+		BytesMoved: moved.Bytes, TransferUs: micros(moved.Took), VerifyUs: micros(time.Since(start))}, nil
+}
+
+// find digests the pages as they are now.
+func (d *destination) find() (found []transfer.Found, rows uint32, err error) {
+	d.b.mu.Lock()
+	pages := d.b.table.Pages(d.id)
+	d.b.mu.Unlock()
+	if uint64(len(pages)) < uint64(d.expect.Pages) {
+		return nil, 0, errs.New(errs.Unavailable, "verify: the lease has ended")
+	}
+	for i, p := range pages[:d.expect.Pages] {
+		if d.ctx.Err() != nil {
+			return nil, 0, errs.Mark(context.Cause(d.ctx), errs.Unavailable)
+		}
+		sum, nonzero, err := engine.PageSum(d.b.cfg.Layout, d.b.pool.Page(p.Page), d.expect.RowsOf(uint32(i)), d.b.keys)
+		if err != nil {
+			return nil, 0, err
+		}
+		found = append(found, transfer.Found{Digest: sum, Nonzero: nonzero})
+		rows += nonzero
+	}
+	return found, rows, nil
+}
+
+// grant makes the pages the worker's. The digests of whole ones are kept for the check at their end.
+func (d *destination) grant(found []transfer.Found) ([]*brokerv1.PageGrant, error) {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	effects, err := d.b.stepLocked(lease.Verified{Lease: d.id})
+	if err != nil {
+		return nil, err
+	}
+	for i, f := range found {
+		if n := d.expect.RowsOf(uint32(i)); n == pageTokens && d.local == nil { // the table has those of a handover
+			d.seals = append(d.seals, lease.PageSeal{Index: uint32(i), Rows: n, Digest: f.Digest})
+		}
+	}
+	g, err := grantedIn(effects)
+	return grants(g.Pages), err
+}
+
+func micros(d time.Duration) uint64 { return uint64(max(d, 0).Microseconds()) }

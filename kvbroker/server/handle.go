@@ -1,0 +1,158 @@
+package server
+
+import (
+	"errors"
+	"net"
+
+	"leasehold.dev/kvbroker/attach"
+	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	"leasehold.dev/protos/proof"
+)
+
+// maxHandles bounds the attached processes, dead sockets of living ones included.
+const maxHandles = 1024
+
+// handle is one attach. The Broker's mu guards its fields below wake.
+type handle struct {
+	token  lease.Attach
+	worker string
+	epoch  uint64
+	dead   chan struct{} // closed with the socket: only Retire is taken from it then
+	wake   chan struct{} // of its Watch
+
+	hungUp  bool
+	watched bool
+	revokes []*brokerv1.Revoked // not yet told
+	calls   map[string]*call    // by request id
+}
+
+func (h *handle) wakeUp() { notify(h.wake) }
+
+func (h *handle) revoked(e lease.Revoked) {
+	h.revokes = append(h.revokes, &brokerv1.Revoked{Lease: e.Lease[:], Code: uint32(e.Kind.Code()), Reason: e.Reason})
+}
+
+// acceptWorkers gives every process that connects a goroutine of its own, until the listener closes.
+func (b *Broker) acceptWorkers() {
+	for {
+		p, err := b.attachLn.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			b.cfg.Log.Error("attach socket", "error", err)
+			return
+		}
+		b.wg.Go(func() { b.serveAttach(p) })
+	}
+}
+
+// serveAttach lives as long as the process at the other end.
+func (b *Broker) serveAttach(p *attach.Pending) {
+	c, err := p.Identify()
+	if err != nil {
+		b.cfg.Log.Warn("attach refused", "error", err)
+		return
+	}
+	defer c.Forget()
+	h, err := b.newHandle(c)
+	if err == nil {
+		poolFile, tagsFile := b.pool.Files()
+		if err = c.Grant(b.offer(h), poolFile, tagsFile); err == nil {
+			b.cfg.Log.Info("worker attached", "worker", h.worker, "pid", c.Peer.PID, "epoch", h.epoch)
+		}
+	} else {
+		c.Refuse(err)
+	}
+	if err != nil {
+		b.cfg.Log.Warn("attach refused", "worker", c.Worker, "error", err)
+	}
+	if h == nil {
+		return
+	}
+	select {
+	case <-c.Closed():
+	case <-c.Exited():
+	case <-b.ctx.Done():
+		return
+	}
+	b.hangUp(h, "the worker's attach connection ended")
+	select {
+	case <-c.Exited():
+		b.workerGone(h)
+	case <-b.ctx.Done():
+	}
+}
+
+func (b *Broker) newHandle(c *attach.Conn) (*handle, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.handles) >= maxHandles {
+		return nil, errs.New(errs.Exhausted, "%d attach handles, at most %d", len(b.handles), maxHandles)
+	}
+	b.epoch++
+	h := &handle{token: lease.Attach(proof.NewID()), worker: c.Worker, epoch: b.epoch, dead: make(chan struct{}),
+		wake: make(chan struct{}, 1), calls: map[string]*call{}}
+	ev := lease.Attached{Attach: h.token, Worker: h.worker, PID: uint32(c.Peer.PID), Epoch: h.epoch}
+	if _, err := b.stepLocked(ev); err != nil {
+		return nil, err
+	}
+	b.handles[h.token] = h
+	return h, nil
+}
+
+func (b *Broker) offer(h *handle) attach.Offer {
+	return attach.Offer{
+		Broker: b.cfg.Name, Instance: b.instance, Epoch: h.epoch, Attach: h.token[:], LayoutHash: b.own.LayoutHash,
+		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
+		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes,
+	}
+}
+
+// hangUp ends the handle. Its leases go to quarantine: the process may live on, with the pool mapped.
+func (b *Broker) hangUp(h *handle, why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if h.hungUp {
+		return
+	}
+	h.hungUp = true
+	close(h.dead)
+	for _, l := range b.leasesOf(h) {
+		b.stepLocked(lease.Revoke{Lease: l, Kind: errs.Unavailable, Reason: why})
+	}
+	b.cfg.Log.Info("worker detached", "worker", h.worker, "epoch", h.epoch, "reason", why)
+}
+
+func (b *Broker) leasesOf(h *handle) (ids []lease.ID) {
+	for id, l := range b.held {
+		if l.ref.Attach == h.token {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// workerGone passes on the proof that nothing of the process writes or reads any more.
+func (b *Broker) workerGone(h *handle) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stepLocked(lease.WorkerGone{Attach: h.token})
+	delete(b.handles, h.token)
+	b.acquit(h.token)
+	b.cfg.Log.Info("worker process gone", "worker", h.worker, "epoch", h.epoch)
+}
+
+// handleOf finds a live handle by its token.
+func (b *Broker) handleOf(token []byte) (*handle, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(token) == len(lease.Attach{}) {
+		if h := b.handles[lease.Attach(token)]; h != nil && !h.hungUp {
+			return h, nil
+		}
+	}
+	return nil, errs.New(errs.Stale, "no such attach handle: attach again")
+}

@@ -1,0 +1,198 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+)
+
+// parked is the sending side of one Pull: it waits for its source lease, then for its seals. It implements
+// [mover.Source]. The Broker's mu guards it.
+type parked struct {
+	b         *Broker
+	admission *meshv1.Admission
+	local     bool // no mover reads: the pages are handed over
+	core      *transfer.Source
+	changed   chan struct{}
+
+	ref    lease.Ref
+	bound  bool
+	pages  []lease.PageTag // by place
+	queue  []uint32        // places to send
+	sent   bool            // nothing comes after the queue
+	finish *brokerv1.FinishResponse
+	err    error
+}
+
+// park makes the Pull of an admission known, before its source lease exists.
+func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) (*parked, error) {
+	core, err := transfer.NewSource(b.own, a, open)
+	if err != nil {
+		return nil, err
+	}
+	p := &parked{b: b, admission: a, local: local, core: core, changed: make(chan struct{}, 1)}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why := b.table.Draining(); why != "" {
+		return nil, errs.New(errs.Unavailable, "pull: nothing is granted here: %s", why)
+	}
+	id := lease.Admission(a.Id)
+	if b.parked[id] != nil {
+		return nil, errs.New(errs.Invalid, "pull: admission %s has a Pull", id)
+	}
+	b.parked[id] = p
+	return p, nil
+}
+
+// unpark ends the Pull; err is nil when the receiver has its Completion.
+func (b *Broker) unpark(p *parked, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.parked, lease.Admission(p.admission.Id))
+	switch {
+	case !p.bound:
+	case !p.local:
+		b.stepLocked(lease.PullEnded{Lease: p.ref.Lease, OK: err == nil})
+	case err != nil: // a local Pull has no mover: its receiver says that it is over
+		b.stepLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(err), Reason: "the receiver failed: " + err.Error()})
+	}
+}
+
+// pullOf is the parked Pull of an admission.
+func (b *Broker) pullOf(a *meshv1.Admission) (*parked, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	p := b.parked[lease.Admission(a.Id)]
+	if p == nil {
+		return nil, errs.New(errs.NotFound, "no Pull of the admission is parked here")
+	}
+	return p, p.err
+}
+
+// bind gives the Pull its lease, whose worker presented token ids of that digest.
+func (p *parked) bind(h *held, pages []lease.PageTag, rows uint32, prompt []byte) error {
+	b := p.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.parked[lease.Admission(p.admission.Id)] != p {
+		return errs.New(errs.NotFound, "the Pull of the admission has ended")
+	}
+	err := p.step(transfer.Bound{Lease: h.id, Epoch: h.ref.Epoch, Pages: uint32(len(pages)), Rows: rows, PromptDigest: prompt})
+	if err != nil {
+		return err
+	}
+	if !p.local {
+		if _, err := b.stepLocked(lease.PullStarted{Lease: h.id}); err != nil {
+			return err
+		}
+	}
+	p.ref, p.bound, p.pages, h.src = h.ref, true, pages, p
+	return nil
+}
+
+// step gives the core an occurrence and queues what it answers. Callers hold mu.
+func (p *parked) step(o transfer.Occurrence) error {
+	send, err := p.core.Step(o)
+	if err != nil {
+		p.err = err
+	}
+	p.queue = append(p.queue, send.Places...)
+	p.sent = p.sent || send.Sent
+	notify(p.changed)
+	return err
+}
+
+// seal passes on seals that the table has taken. Callers hold mu.
+func (p *parked) seal(seals []lease.PageSeal) error { return p.step(transfer.Sealed{Seals: seals}) }
+
+// finished passes on the end of the lease's writing, once, and answers with the root. Callers hold mu.
+func (p *parked) finished(seals []lease.PageSeal, rows uint32) (*brokerv1.FinishResponse, error) {
+	if p.finish != nil {
+		return p.finish, nil
+	}
+	if err := p.step(transfer.Finished{Seals: seals, Rows: rows}); err != nil {
+		return nil, err
+	}
+	p.finish = &brokerv1.FinishResponse{Root: p.core.Root(), Pages: p.core.Pages(), Rows: rows}
+	return p.finish, nil
+}
+
+// lose tells the receiver that nothing good will come any more. Callers hold mu.
+func (p *parked) lose(why error) {
+	if p.err == nil {
+		p.step(transfer.Lost{Err: why})
+		p.err = why
+	}
+	notify(p.changed)
+}
+
+// Next implements [mover.Source].
+func (p *parked) Next(ctx context.Context) (uint32, error) {
+	for {
+		place, err := p.poll()
+		if err != errNothingYet {
+			return place, err
+		}
+		select {
+		case <-p.changed:
+		case <-ctx.Done():
+			return 0, errs.New(errs.Unavailable, "pull: the receiver is gone: %w", context.Cause(ctx))
+		case <-p.b.ctx.Done():
+			return 0, errs.New(errs.Unavailable, "pull: the broker stops")
+		}
+	}
+}
+
+var errNothingYet = errors.New("nothing to send yet")
+
+func (p *parked) poll() (uint32, error) {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	switch {
+	case p.err != nil:
+		return 0, p.err
+	case len(p.queue) > 0:
+		place := p.queue[0]
+		p.queue = p.queue[1:]
+		return place, nil
+	case p.sent:
+		return 0, io.EOF
+	}
+	return 0, errNothingYet
+}
+
+// Read implements [mover.Source]. The page cannot be cleared meanwhile: the Pull is counted as a mover of its lease.
+func (p *parked) Read(place, off uint32, dst []byte) error {
+	p.b.mu.Lock()
+	err := p.err
+	p.b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	copy(dst, p.b.pool.Page(p.pages[place].Page)[off:])
+	return nil
+}
+
+// Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose.
+func (p *parked) Complete(pages uint32, bytes uint64) (*brokerv1.Completion, error) {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
+	if p.local {
+		bytes = uint64(pages) * p.b.own.PageBytes // nothing moved; the core asks for an acknowledgement of all of it
+	}
+	send, err := p.core.Step(transfer.Received{Pages: pages, Bytes: bytes})
+	if err != nil {
+		p.err = err
+		return nil, err
+	}
+	return send.Completion, nil
+}
