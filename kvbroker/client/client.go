@@ -2,14 +2,16 @@ package client
 
 import (
 	"context"
-	"time"
+	"os"
+	"path/filepath"
+	"sync"
 
-	"leasehold.dev/gpu/engine"
+	"google.golang.org/grpc"
+
 	"leasehold.dev/gpu/pool"
+	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
-	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
-	"leasehold.dev/protos/pagesum"
 )
 
 // Config says which broker to attach to, and as whom.
@@ -37,120 +39,159 @@ type PoolState struct {
 	Draining    bool
 }
 
-// Reservation asks for the pages of one side of one admission.
-type Reservation struct {
-	Admission *meshv1.SignedAdmission
-	Role      brokerv1.Role
-	TokenIDs  []int32 // all n
-	From      uint32  // DESTINATION: first row that must be moved
-	Pages     uint32  // what the worker derived; the broker derives its own and compares
-}
-
-// Seal says that a page is complete, with what the append kernel counted.
-type Seal struct {
-	Index  uint32 // place in the lease
-	Rows   uint32 // 1..64
-	Digest pagesum.Digest
-}
-
-// Finish is the broker's answer to a finished source lease.
-type Finish struct {
-	Root        []byte
-	Pages, Rows uint32
-}
-
 // Client is one attach handle.
-type Client struct{}
+type Client struct {
+	info    Info
+	token   []byte
+	session *attach.Session
+	mapping *pool.Mapping
+	conn    *grpc.ClientConn
+	rpc     brokerv1.WorkerServiceClient
+
+	done chan struct{}
+	stop context.CancelFunc // of the watch
+	wg   sync.WaitGroup
+
+	mu       sync.Mutex
+	dead     error // why done is closed
+	pool     PoolState
+	leases   map[string]*Lease
+	inflight int              // Reserves that are under way
+	early    map[string]error // revokes of leases whose Reserve has not returned
+}
 
 // Attach connects to the broker in c.Dir. ctx bounds the attach only.
 func Attach(ctx context.Context, c Config) (*Client, error) {
-	return nil, errs.New(errs.Unavailable, "attach: not built yet")
+	s, err := attach.Dial(ctx, c.Dir, c.Worker)
+	if err != nil {
+		return nil, err
+	}
+	k := &Client{session: s, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{}, early: map[string]error{}}
+	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
+		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes}
+	if err := k.start(ctx, c); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
 }
 
-// Info returns what the broker said at the attach.
-func (c *Client) Info() Info { return Info{} }
-
-// Mapping is the pool; valid until Close.
-func (c *Client) Mapping() *pool.Mapping { return nil }
-
-// Done is closed when the handle has died.
-func (c *Client) Done() <-chan struct{} { return nil }
-
-// Pool is the latest state of the pool.
-func (c *Client) Pool() PoolState { return PoolState{} }
-
-// Close gives the handle back, unmaps the pool and waits for the client's goroutines. No kernel may be running.
-func (c *Client) Close() error { return nil }
-
-// Reserve asks for pages. A DESTINATION returns when the peer has attached the Pull.
-func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) { return nil, nil }
-
-// Refuse tells the waiting decode side why this worker will not serve an admission.
-func (c *Client) Refuse(ctx context.Context, a *meshv1.SignedAdmission, why error) error { return nil }
-
-// Lease is the right to touch pages.
-type Lease struct {
-	ID    []byte
-	Epoch uint64
-	Pages []uint32
-	Tags  []pool.Tag
-	From  uint32
-}
-
-// Hash is how the lease is named outside the pair that holds it.
-func (l *Lease) Hash() []byte { return nil }
-
-// Seal hands complete pages to the broker, in page order, each once.
-func (l *Lease) Seal(ctx context.Context, pages []Seal) error { return nil }
-
-// Finish ends a SOURCE lease with its last pages. rows is the count over the lease's whole life.
-func (l *Lease) Finish(ctx context.Context, pages []Seal, rows uint32) (Finish, error) {
-	return Finish{}, nil
-}
-
-// AwaitOwned waits until the pages of a DESTINATION lease have arrived and were verified.
-func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) { return nil, nil }
-
-// Retire ends the lease: no kernel will touch its pages again. Repeats are no error.
-func (l *Lease) Retire(ctx context.Context, ok bool, reason string, faults []engine.Fault) error {
+// start maps the pool and opens the worker socket; the first word of Watch says that the broker is there.
+func (c *Client) start(ctx context.Context, cfg Config) (err error) {
+	c.mapping, err = pool.Map(c.session.Pool, c.session.Tags, c.info.PoolPages, c.info.PageBytes)
+	c.session.Pool.Close()
+	c.session.Tags.Close()
+	if err != nil {
+		return err
+	}
+	path, err := filepath.Abs(filepath.Join(cfg.Dir, attach.WorkerName))
+	if err != nil {
+		return errs.Mark(err, errs.Invalid)
+	}
+	c.conn, err = grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(attach.Credentials(uint32(os.Geteuid()))), grpc.WithDisableRetry())
+	if err != nil {
+		return errs.Mark(err, errs.Internal)
+	}
+	c.rpc = brokerv1.NewWorkerServiceClient(c.conn)
+	watching, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	w, err := c.rpc.Watch(watching, &brokerv1.WatchRequest{Attach: c.token})
+	if err != nil {
+		return errs.FromStatus(err)
+	}
+	unbind := context.AfterFunc(ctx, stop)
+	first, err := w.Recv()
+	if !unbind() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return errs.Mark(errs.FromStatus(err), errs.Unavailable)
+	}
+	c.news(first)
+	c.wg.Go(func() { c.watch(w) })
+	c.wg.Go(func() {
+		select {
+		case <-c.session.Closed():
+			c.die(errs.New(errs.Unavailable, "the broker is gone"))
+		case <-c.done:
+		}
+	})
 	return nil
 }
 
-// Revoked is closed when the broker took the lease back, or the handle died.
-func (l *Lease) Revoked() <-chan struct{} { return nil }
+// Info returns what the broker said at the attach.
+func (c *Client) Info() Info { return c.info }
 
-// RevokeErr says why; nil before Revoked is closed.
-func (l *Lease) RevokeErr() error { return nil }
+// Mapping is the pool; valid until Close.
+func (c *Client) Mapping() *pool.Mapping { return c.mapping }
 
-// Owned is the proof that a destination's pages are verified.
-type Owned struct{}
+// Done is closed when the handle has died.
+func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Pages are all pages of the lease, in order.
-func (o *Owned) Pages() []uint32 { return nil }
+// Pool is the latest state of the pool.
+func (c *Client) Pool() PoolState {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.pool
+}
 
-// Tags belong to Pages.
-func (o *Owned) Tags() []pool.Tag { return nil }
+// Close gives the handle back, unmaps the pool and waits for the client's goroutines. No kernel may be running.
+func (c *Client) Close() error {
+	c.die(errs.New(errs.Unavailable, "the handle was closed"))
+	if c.stop != nil {
+		c.stop()
+	}
+	if c.conn != nil {
+		c.conn.Close()
+	}
+	err := c.session.Close()
+	c.wg.Wait()
+	if c.mapping != nil {
+		if merr := c.mapping.Close(); err == nil {
+			err = merr
+		}
+	}
+	return err
+}
 
-// Rows are the rows found in the data that arrived; the sequence's verified length is From() + Rows().
-func (o *Owned) Rows() uint32 { return 0 }
+// watch takes the broker's news until the stream ends, and the handle with it.
+func (c *Client) watch(w grpc.ServerStreamingClient[brokerv1.WatchResponse]) {
+	for {
+		m, err := w.Recv()
+		if err != nil {
+			c.die(errs.New(errs.Unavailable, "the broker's watch ended: %w", errs.FromStatus(err)))
+			return
+		}
+		c.news(m)
+	}
+}
 
-// From is the first row that was moved.
-func (o *Owned) From() uint32 { return 0 }
+func (c *Client) news(m *brokerv1.WatchResponse) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch e := m.Event.(type) {
+	case *brokerv1.WatchResponse_Pool:
+		c.pool = PoolState{Pages: e.Pool.GetPages(), Free: e.Pool.GetFree(), Draining: e.Pool.GetDraining()}
+	case *brokerv1.WatchResponse_Revoked:
+		why := revokeError(e.Revoked)
+		if l := c.leases[string(e.Revoked.GetLease())]; l != nil {
+			l.revoke(why)
+		} else if c.inflight > 0 {
+			c.early[string(e.Revoked.GetLease())] = why
+		}
+	}
+}
 
-// ExpectedPages is the receiver's own expectation of moved pages, from the token ids alone.
-func (o *Owned) ExpectedPages() uint32 { return 0 }
-
-// StartDigest is the digest of the last verified page when it is partial, else nil: what an engine appends to.
-func (o *Owned) StartDigest() *pagesum.Digest { return nil }
-
-// Completion is as verified, without its MAC.
-func (o *Owned) Completion() *brokerv1.Completion { return nil }
-
-// BytesMoved are the bytes that arrived.
-func (o *Owned) BytesMoved() uint64 { return 0 }
-
-// TransferTime is the time from the first part to the last.
-func (o *Owned) TransferTime() time.Duration { return 0 }
-
-// VerifyTime is what digesting and comparing took.
-func (o *Owned) VerifyTime() time.Duration { return 0 }
+// die ends the handle: nobody will answer for its leases any more.
+func (c *Client) die(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead != nil {
+		return
+	}
+	c.dead = why
+	close(c.done)
+	for _, l := range c.leases {
+		l.revoke(why)
+	}
+}

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"leasehold.dev/gpu/engine"
+	"leasehold.dev/gpu/pool"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/protos/pagesum"
+	"leasehold.dev/protos/proof"
+)
+
+// retireTimeout is how long a Retire may take once its caller has given up.
+const retireTimeout = 5 * time.Second
+
+// Reservation asks for the pages of one side of one admission.
+type Reservation struct {
+	Admission *meshv1.SignedAdmission
+	Role      brokerv1.Role
+	TokenIDs  []int32 // all n
+	From      uint32  // DESTINATION: first row that must be moved
+	Pages     uint32  // what the worker derived; the broker derives its own and compares
+}
+
+// Seal says that a page is complete, with what the append kernel counted.
+type Seal struct {
+	Index  uint32 // place in the lease
+	Rows   uint32 // 1..64
+	Digest pagesum.Digest
+}
+
+// Finish is the broker's answer to a finished source lease.
+type Finish struct {
+	Root        []byte
+	Pages, Rows uint32
+}
+
+// Lease is the right to touch pages.
+type Lease struct {
+	ID    []byte
+	Epoch uint64
+	Pages []uint32   // a local DESTINATION's do not hold the moved pages yet: see Owned
+	Tags  []pool.Tag // of a DESTINATION: 0 until AwaitOwned
+	From  uint32
+
+	c       *Client
+	revoked chan struct{}
+	err     error // after revoked; guarded by c.mu until then
+}
+
+// Reserve asks for pages. A DESTINATION returns when the peer has attached the Pull. When ctx ends first, whatever was
+// reserved is given back in the background.
+func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) {
+	req := &brokerv1.ReserveRequest{RequestId: proof.NewID(), Attach: c.token, Admission: r.Admission, Role: r.Role,
+		TokenIds: r.TokenIDs, FromToken: r.From, Pages: r.Pages}
+	if err := c.begin(); err != nil {
+		return nil, err
+	}
+	resp, err := c.rpc.Reserve(ctx, req)
+	if err == nil {
+		return c.end(resp), nil
+	}
+	c.end(nil)
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
+		c.undo(req)
+	}
+	return nil, errs.FromStatus(err)
+}
+
+func (c *Client) begin() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead != nil {
+		return c.dead
+	}
+	c.inflight++
+	return nil
+}
+
+// end takes the answer of a Reserve, nil when it failed.
+func (c *Client) end(resp *brokerv1.ReserveResponse) *Lease {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var l *Lease
+	if resp != nil {
+		l = &Lease{ID: resp.Lease, Epoch: resp.Epoch, From: resp.FromToken, c: c, revoked: make(chan struct{})}
+		l.Pages, l.Tags = split(resp.Pages)
+		c.leases[string(l.ID)] = l
+		if why := c.early[string(l.ID)]; why != nil {
+			l.revoke(why)
+		}
+		if c.dead != nil {
+			l.revoke(c.dead)
+		}
+	}
+	if c.inflight--; c.inflight == 0 {
+		clear(c.early)
+	}
+	return l
+}
+
+// undo asks what became of a Reserve whose answer was lost, and retires what it gave: nobody here has seen those pages.
+func (c *Client) undo(req *brokerv1.ReserveRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dead != nil {
+		return
+	}
+	c.wg.Go(func() {
+		ctx, cancel := bounded(context.Background())
+		defer cancel()
+		resp, err := c.rpc.Reserve(ctx, &brokerv1.ReserveRequest{RequestId: req.RequestId, Attach: c.token})
+		if err == nil {
+			c.rpc.Retire(ctx, &brokerv1.RetireRequest{Attach: c.token, Lease: resp.Lease, Epoch: resp.Epoch, Reason: "the worker gave up"})
+		}
+	})
+}
+
+// bounded is for words that are said whether the caller still waits or not. Closing the connection ends them.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), retireTimeout)
+}
+
+// Refuse tells the waiting decode side why this worker will not serve an admission.
+func (c *Client) Refuse(ctx context.Context, a *meshv1.SignedAdmission, why error) error {
+	_, err := c.rpc.Refuse(ctx, &brokerv1.RefuseRequest{Attach: c.token, Admission: a, Code: uint32(errs.KindOf(why).Code()), Message: why.Error()})
+	return errs.FromStatus(err)
+}
+
+// Hash is how the lease is named outside the pair that holds it.
+func (l *Lease) Hash() []byte { return proof.LeaseHash(l.ID) }
+
+// Seal hands complete pages to the broker, in page order, each once.
+func (l *Lease) Seal(ctx context.Context, pages []Seal) error {
+	_, err := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Pages: seals(pages)})
+	return errs.FromStatus(err)
+}
+
+// Finish ends a SOURCE lease with its last pages. rows is the count over the lease's whole life.
+func (l *Lease) Finish(ctx context.Context, pages []Seal, rows uint32) (Finish, error) {
+	r, err := l.c.rpc.Finish(ctx, &brokerv1.FinishRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Pages: seals(pages), Rows: rows})
+	if err != nil {
+		return Finish{}, errs.FromStatus(err)
+	}
+	return Finish{Root: r.Root, Pages: r.Pages, Rows: r.Rows}, nil
+}
+
+// AwaitOwned waits until the pages of a DESTINATION lease have arrived and were verified.
+func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
+	r, err := l.c.rpc.AwaitOwned(ctx, &brokerv1.AwaitOwnedRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch})
+	if err != nil {
+		return nil, errs.FromStatus(err)
+	}
+	return newOwned(r)
+}
+
+// Retire ends the lease: no kernel will touch its pages again. Repeats are no error. It is said even when ctx has ended.
+func (l *Lease) Retire(ctx context.Context, ok bool, reason string, faults []engine.Fault) error {
+	req := &brokerv1.RetireRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Ok: ok, Reason: reason}
+	for _, f := range faults {
+		req.Faults = append(req.Faults, &brokerv1.Fault{Page: f.Page, Want: f.Want, Got: f.Got, Write: f.Kind == engine.FaultWrite,
+			Length: f.Kind == engine.FaultLength || f.Kind == engine.FaultPages})
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	_, err := l.c.rpc.Retire(ctx, req)
+	l.c.mu.Lock()
+	delete(l.c.leases, string(l.ID))
+	l.c.mu.Unlock()
+	return errs.FromStatus(err)
+}
+
+// Revoked is closed when the broker took the lease back, or the handle died.
+func (l *Lease) Revoked() <-chan struct{} { return l.revoked }
+
+// RevokeErr says why; nil before Revoked is closed.
+func (l *Lease) RevokeErr() error {
+	select {
+	case <-l.revoked:
+		return l.err
+	default:
+		return nil
+	}
+}
+
+// revoke is for callers that hold c.mu.
+func (l *Lease) revoke(why error) {
+	if l.err == nil {
+		l.err = why
+		close(l.revoked)
+	}
+}
+
+func revokeError(r *brokerv1.Revoked) error {
+	return errs.New(errs.KindOfCode(codes.Code(r.GetCode())), "lease revoked: %s", r.GetReason())
+}
+
+func seals(pages []Seal) []*brokerv1.PageSeal {
+	out := make([]*brokerv1.PageSeal, len(pages))
+	for i, s := range pages {
+		out[i] = &brokerv1.PageSeal{Index: s.Index, Rows: s.Rows, Digest: s.Digest[:]}
+	}
+	return out
+}
+
+func split(grants []*brokerv1.PageGrant) (pages []uint32, tags []pool.Tag) {
+	for _, g := range grants {
+		pages = append(pages, g.GetPage())
+		tags = append(tags, pool.Tag(g.GetTag()))
+	}
+	return pages, tags
+}
