@@ -42,7 +42,8 @@ const (
 type WorkerServiceClient interface {
 	// Reserve gives pages for one side of one admission, all or none, before anything is computed. The broker checks
 	// the signature, derives the page count and the prompt digest from token_ids itself, and binds the lease to
-	// (admission, tenant, worker, instance, epoch). May be retried with the same request_id: same answer.
+	// (admission, tenant, worker, instance, epoch). May be retried with the same request_id: same answer. Without an
+	// admission it only asks: the answer of an earlier call with that request_id, or NOT_FOUND.
 	//
 	//	SOLO         pages come tagged, WRITING, and zero
 	//	DESTINATION  returns when the Pull is attached at the peer; pages are NOBODY until AwaitOwned
@@ -169,7 +170,8 @@ type WorkerService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 type WorkerServiceServer interface {
 	// Reserve gives pages for one side of one admission, all or none, before anything is computed. The broker checks
 	// the signature, derives the page count and the prompt digest from token_ids itself, and binds the lease to
-	// (admission, tenant, worker, instance, epoch). May be retried with the same request_id: same answer.
+	// (admission, tenant, worker, instance, epoch). May be retried with the same request_id: same answer. Without an
+	// admission it only asks: the answer of an earlier call with that request_id, or NOT_FOUND.
 	//
 	//	SOLO         pages come tagged, WRITING, and zero
 	//	DESTINATION  returns when the Pull is attached at the peer; pages are NOBODY until AwaitOwned
