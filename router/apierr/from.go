@@ -55,7 +55,7 @@ func of(err error) *Error {
 			Code: CodeUnavailable, RetryAfter: retryDown, Message: "The service is temporarily unavailable."}
 	case errs.Corrupt:
 		return &Error{HTTP: http.StatusInternalServerError, GRPC: codes.DataLoss, Type: TypeServer,
-			Message: "The server could not verify its own work on this request and answered nothing."}
+			Message: "The server could not verify its own work on this request and ended it."}
 	}
 	return &Error{HTTP: http.StatusInternalServerError, GRPC: codes.Internal, Type: TypeServer,
 		Message: "The server had an error while processing your request."}
