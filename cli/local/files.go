@@ -39,7 +39,11 @@ func (m *Mesh) writeFiles() (*files, error) {
 }
 
 func (m *Mesh) issue(f *files) error {
-	ca, err := identity.NewCA(filepath.Join(m.Dir, "identity", "ca"))
+	dir := filepath.Join(m.Dir, "identity", "ca")
+	ca, err := identity.OpenCA(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		ca, err = identity.NewCA(dir)
+	}
 	if err != nil {
 		return fmt.Errorf("local: %w", err)
 	}

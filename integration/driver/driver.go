@@ -5,6 +5,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/x509"
@@ -102,6 +103,10 @@ type Request struct {
 	Prefill  string
 	Decode   string
 	Change   func(*meshv1.Admission) // nil, or a hand on the ticket before it is signed
+
+	// Run, when not nil, stands in for the prefill worker, which sits at PrefillBroker.
+	Run           func(context.Context, *meshv1.SignedAdmission, *meshv1.Admission, []int32) (*meshv1.PrefillVerdict, error)
+	PrefillBroker string
 }
 
 // Outcome is all that came back.
@@ -115,7 +120,7 @@ type Outcome struct {
 }
 
 // Admit makes and signs the ticket of r.
-func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, error) {
+func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, *meshv1.Admission, error) {
 	nonce := proof.NewID()
 	a := &meshv1.Admission{
 		Id: proof.NewID(), Tenant: r.Tenant, Model: "model", ModelRevision: d.revision,
@@ -125,7 +130,7 @@ func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, error) {
 		DeadlineUnixMs: time.Now().Add(5 * time.Minute).UnixMilli(),
 	}
 	if r.Prefill != "" {
-		a.Prefill, a.PrefillBroker, a.Mover = r.Prefill, d.brokers[r.Prefill], meshv1.Mover_MOVER_GRPC
+		a.Prefill, a.PrefillBroker, a.Mover = r.Prefill, cmp.Or(r.PrefillBroker, d.brokers[r.Prefill]), meshv1.Mover_MOVER_GRPC
 		if a.PrefillBroker == a.DecodeBroker {
 			a.Mover = meshv1.Mover_MOVER_LOCAL
 		}
@@ -133,7 +138,8 @@ func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, error) {
 	if r.Change != nil {
 		r.Change(a)
 	}
-	return proof.Sign(d.key, a)
+	ticket, err := proof.Sign(d.key, a)
+	return ticket, a, err
 }
 
 // Decoder and Prefiller are the workers' clients.
@@ -146,10 +152,18 @@ func (d *Driver) Prefiller(id string) prefillv1.PrefillServiceClient {
 	return prefillv1.NewPrefillServiceClient(d.conns["prefill/"+id])
 }
 
+func (d *Driver) prefill(ctx context.Context, r Request, ticket *meshv1.SignedAdmission, a *meshv1.Admission) (*meshv1.PrefillVerdict, error) {
+	if r.Run != nil {
+		return r.Run(ctx, ticket, a, r.IDs)
+	}
+	res, err := d.Prefiller(r.Prefill).Run(ctx, &prefillv1.RunRequest{Admission: ticket, TokenIds: r.IDs})
+	return res.GetVerdict(), err
+}
+
 // Run drives r to its end, as the router would: Generate first, Run once it is admitted. What came back before an error
 // is in the Outcome.
 func (d *Driver) Run(ctx context.Context, r Request) (Outcome, error) {
-	ticket, err := d.Admit(r)
+	ticket, a, err := d.Admit(r)
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -171,7 +185,7 @@ func (d *Driver) Run(ctx context.Context, r Request) (Outcome, error) {
 	started := false
 	for {
 		msg, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -183,8 +197,8 @@ func (d *Driver) Run(ctx context.Context, r Request) (Outcome, error) {
 			if r.Prefill != "" {
 				started = true
 				go func() {
-					res, err := d.Prefiller(r.Prefill).Run(ctx, &prefillv1.RunRequest{Admission: ticket, TokenIds: r.IDs})
-					prefilled <- answer{res.GetVerdict(), err}
+					v, err := d.prefill(ctx, r, ticket, a)
+					prefilled <- answer{v, err}
 				}()
 			}
 		case *decodev1.GenerateResponse_Verdict:

@@ -1,0 +1,126 @@
+package handoff
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold.dev/integration/driver"
+	"leasehold.dev/integration/scenario"
+	"leasehold.dev/integration/scenario/stagetest"
+	"leasehold.dev/protos/errs"
+)
+
+// poolMemory maps a broker's pool: the test holds the memfd, as a worker does.
+func poolMemory(t *testing.T, pid int) []byte {
+	t.Helper()
+	dir := fmt.Sprintf("/proc/%d/fd", pid)
+	fds, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pool *os.File
+	var size int64
+	for _, fd := range fds {
+		path := filepath.Join(dir, fd.Name())
+		if to, err := os.Readlink(path); err != nil || !strings.HasPrefix(to, "/memfd:") {
+			continue
+		}
+		f, err := os.OpenFile(path, os.O_RDWR, 0)
+		if err != nil {
+			continue // the tags: nobody else can write them
+		}
+		t.Cleanup(func() { f.Close() })
+		if st, err := f.Stat(); err == nil && st.Size() > size {
+			pool, size = f, st.Size()
+		}
+	}
+	if pool == nil {
+		t.Fatalf("process %d has no memfd that could be a pool", pid)
+	}
+	mem, err := unix.Mmap(int(pool.Fd()), 0, int(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(mem) })
+	return mem
+}
+
+// flipUsed flips a byte in each page that holds anything, at that place or the first after it that is not zero, and
+// returns how many pages it changed.
+func flipUsed(mem []byte, pageBytes, at int) int {
+	n := 0
+	for page := 0; page+pageBytes <= len(mem); page += pageBytes {
+		for i := page + at; i < page+pageBytes; i++ {
+			if mem[i] != 0 {
+				mem[i] ^= 0x08
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// TestH5 flips a byte of every used page at rest: at prefill's broker while it writes, and at decode's while STAGED.
+func TestH5(t *testing.T) {
+	st := stagetest.Open(t, nil)
+	for _, tt := range []struct {
+		name, broker string
+		in           func(context.Context) error // returns nil once there is something to hit
+	}{
+		{"at rest at prefill's broker", "broker-p", used(st, "broker-p")},
+		{"while staged at decode's broker", "broker-d", used(st, "broker-d")},
+	} {
+		for _, at := range []int{0, 4096, 9000} {
+			t.Run(fmt.Sprintf("%s, from byte %d", tt.name, at), func(t *testing.T) {
+				pid := st.Process("kvbroker/" + tt.broker).PID()
+				mem := poolMemory(t, pid)
+				d, err := st.Describe(t.Context(), tt.broker)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pageBytes := len(mem) / int(d.Pool.Pages)
+				done := make(chan error, 1)
+				var out driver.Outcome
+				go func() {
+					var err error
+					out, err = st.Driver.Run(t.Context(), driver.Request{Tenant: "demo", IDs: ids(3000), MaxNew: 4, Prefill: "prefill-0", Decode: "decode-0"})
+					done <- err
+				}()
+				err = scenario.Until(t.Context(), func() error { return tt.in(t.Context()) })
+				hit := 0
+				for err == nil && hit == 0 {
+					hit = flipUsed(mem, pageBytes, at)
+				}
+				if err := errors.Join(err, <-done); errs.KindOf(err) != errs.Corrupt {
+					t.Errorf("%d pages hit, ended with %v (kind %v), want corrupt", hit, err, errs.KindOf(err))
+				}
+				if len(out.Tokens) > 0 || out.Decode != nil {
+					t.Errorf("%d tokens, verdict %v came out", len(out.Tokens), out.Decode)
+				}
+				baseline(t, st)
+			})
+		}
+	}
+}
+
+// used waits for pages with content: two chunks in, so that some are sealed or staged and the request is far from its end.
+func used(st *scenario.Stage, broker string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		d, err := st.Describe(ctx, broker)
+		if err != nil {
+			return err
+		}
+		if d.Pool.Sealed+d.Pool.Staged == 0 {
+			return errors.New("no page is sealed or staged yet")
+		}
+		return nil
+	}
+}

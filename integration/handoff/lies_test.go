@@ -1,0 +1,243 @@
+package handoff
+
+import (
+	"bytes"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold.dev/cli/local"
+	"leasehold.dev/integration/driver"
+	"leasehold.dev/integration/rogue"
+	"leasehold.dev/integration/scenario/stagetest"
+	"leasehold.dev/mesh/identity"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	"leasehold.dev/protos/proof"
+)
+
+// lie is one way in which a source broker can be wrong.
+type lie struct {
+	row  string // of the catalogue of faults
+	name string
+	make func(*brokerv1.PullOpen) rogue.Lie
+}
+
+// completed changes the Completion and, with a valid MAC, says that it is right.
+func completed(change func(*brokerv1.Completion)) func(*brokerv1.PullOpen) rogue.Lie {
+	return func(open *brokerv1.PullOpen) rogue.Lie {
+		return func(m rogue.Message) ([]rogue.Message, error) {
+			if c := m.Control.GetCompletion(); c != nil {
+				change(c)
+				if err := proof.Seal(open.Secret, c); err != nil {
+					return nil, err
+				}
+			}
+			return []rogue.Message{m}, nil
+		}
+	}
+}
+
+// unsealed changes the Completion and leaves root and MAC to the change.
+func unsealed(change func(*brokerv1.Completion)) func(*brokerv1.PullOpen) rogue.Lie {
+	return answered(func(m rogue.Message) ([]rogue.Message, error) {
+		if c := m.Control.GetCompletion(); c != nil {
+			change(c)
+		}
+		return []rogue.Message{m}, nil
+	})
+}
+
+func answered(l rogue.Lie) func(*brokerv1.PullOpen) rogue.Lie {
+	return func(*brokerv1.PullOpen) rogue.Lie { return l }
+}
+
+// onlyPages lets through the places that keep accepts, and says so in Sent and Completion, digests included.
+func onlyPages(keep func(place, pages uint32) bool) func(*brokerv1.PullOpen) rogue.Lie {
+	return func(open *brokerv1.PullOpen) rogue.Lie {
+		return func(m rogue.Message) ([]rogue.Message, error) {
+			if m.Part != nil && !keep(m.Part.Place, open.Pages) {
+				return nil, nil
+			}
+			kept := uint32(0)
+			for p := range open.Pages {
+				if keep(p, open.Pages) {
+					kept++
+				}
+			}
+			if s := m.Control.GetSent(); s != nil {
+				s.Pages = kept
+			}
+			if c := m.Control.GetCompletion(); c != nil {
+				c.Pages, c.Digests = kept, c.Digests[:kept]
+				if err := proof.Seal(open.Secret, c); err != nil {
+					return nil, err
+				}
+			}
+			return []rogue.Message{m}, nil
+		}
+	}
+}
+
+// flipped changes one byte of one place on its way.
+func flipped(place uint32, at int) func(*brokerv1.PullOpen) rogue.Lie {
+	return answered(func(m rogue.Message) ([]rogue.Message, error) {
+		if m.Part != nil && m.Part.Place == place && m.Part.Offset == 0 {
+			m.Part.Data = bytes.Clone(m.Part.Data)
+			m.Part.Data[at%len(m.Part.Data)] ^= 0x10
+		}
+		return []rogue.Message{m}, nil
+	})
+}
+
+// swapped exchanges the bytes of the first two places.
+func swapped() func(*brokerv1.PullOpen) rogue.Lie {
+	return func(*brokerv1.PullOpen) rogue.Lie {
+		var first []rogue.Message
+		return func(m rogue.Message) ([]rogue.Message, error) {
+			if m.Part == nil || m.Part.Place > 1 {
+				return []rogue.Message{m}, nil
+			}
+			if m.Part.Place == 0 {
+				first = append(first, m)
+				return nil, nil
+			}
+			// The second's bytes go out as the first's, part by part; the first's follow once all have come.
+			own := *m.Part
+			i := slices.IndexFunc(first, func(f rogue.Message) bool { return f.Part.Offset == own.Offset })
+			was := *first[i].Part
+			first[i].Part = &rogue.Part{Place: 1, Offset: was.Offset, Data: was.Data}
+			out := []rogue.Message{{Part: &rogue.Part{Place: 0, Offset: own.Offset, Data: own.Data}}}
+			if last := first[len(first)-1].Part; last.Place == 1 {
+				out = append(out, first...)
+			}
+			return out, nil
+		}
+	}
+}
+
+func lies() []lie {
+	zero := make([]byte, 16)
+	return []lie{
+		{"H3", "completion for 1 page of N", onlyPages(func(p, n uint32) bool { return p == 0 })},
+		{"H3", "completion for N-1 of N", onlyPages(func(p, n uint32) bool { return p < n-1 })},
+		{"H3", "1 page arrives, the completion says N", func(o *brokerv1.PullOpen) rogue.Lie {
+			few := onlyPages(func(p, n uint32) bool { return p == 0 })(o)
+			return func(m rogue.Message) ([]rogue.Message, error) {
+				if m.Control.GetCompletion() != nil {
+					return []rogue.Message{m}, nil
+				}
+				return few(m)
+			}
+		}},
+		{"H3", "N+1 pages", func(open *brokerv1.PullOpen) rogue.Lie {
+			return func(m rogue.Message) ([]rogue.Message, error) {
+				out := []rogue.Message{m}
+				if m.Part != nil && m.Part.Place == open.Pages-1 {
+					out = append(out, rogue.Message{Part: &rogue.Part{Place: open.Pages, Offset: m.Part.Offset, Data: m.Part.Data}})
+				}
+				return out, nil
+			}
+		}},
+		{"H3", "N pages and N+1 in the completion", completed(func(c *brokerv1.Completion) { c.Pages++; c.Digests = append(c.Digests, c.Digests[0]) })},
+		{"H3", "right count, other tokens", completed(func(c *brokerv1.Completion) { c.PromptDigest = proof.PromptDigest(c.PromptDigest, "x", nil, nil) })},
+		{"H3", "one row too few", completed(func(c *brokerv1.Completion) { c.Rows-- })},
+		{"H3", "another tenant", completed(func(c *brokerv1.Completion) { c.Tenant += "x" })},
+		{"H3", "another model revision", completed(func(c *brokerv1.Completion) { c.ModelRevision = proof.NewSecret() })},
+		{"H4", "an old epoch", completed(func(c *brokerv1.Completion) { c.Epoch-- })},
+		{"H4", "an old instance", completed(func(c *brokerv1.Completion) { c.Instance = proof.NewID() })},
+		{"H4", "an unknown admission", completed(func(c *brokerv1.Completion) { c.AdmissionId = proof.NewID() })},
+		{"H4", "for another receiver", completed(func(c *brokerv1.Completion) { c.DestinationInstance = proof.NewID() })},
+		{"H4", "it says twice that all was sent", answered(func(m rogue.Message) ([]rogue.Message, error) {
+			if m.Control.GetSent() != nil {
+				return []rogue.Message{m, m}, nil
+			}
+			return []rogue.Message{m}, nil
+		})},
+		{"H5", "a byte of the first page flips", flipped(0, 0)},
+		{"H5", "a byte of a middle page flips", flipped(1, 1000)},
+		{"H5", "a byte of the last page flips", flipped(3, 77)},
+		{"H6", "two pages are swapped", swapped()},
+		{"H6", "two digests are swapped", completed(func(c *brokerv1.Completion) { c.Digests[0], c.Digests[1] = c.Digests[1], c.Digests[0] })},
+		{"H7", "a digest is missing", completed(func(c *brokerv1.Completion) { c.Digests = c.Digests[1:] })},
+		{"H7", "a digest is zero", completed(func(c *brokerv1.Completion) { c.Digests[1] = zero })},
+		{"H7", "a digest is empty", completed(func(c *brokerv1.Completion) { c.Digests[1] = nil })},
+		{"H7", "all digests are missing", completed(func(c *brokerv1.Completion) { c.Digests = nil })},
+		{"H7", "the MAC is missing", unsealed(func(c *brokerv1.Completion) { c.Mac = nil })},
+		{"H7", "the MAC is zero", unsealed(func(c *brokerv1.Completion) { c.Mac = make([]byte, 32) })},
+		{"H7", "the MAC is of another secret", unsealed(func(c *brokerv1.Completion) {
+			if err := proof.Seal(proof.NewSecret(), c); err != nil {
+				panic(err)
+			}
+		})},
+		{"H7", "the root is missing", unsealed(func(c *brokerv1.Completion) { c.Root = nil })},
+		{"H15", "the stream ends OK without a completion", answered(func(m rogue.Message) ([]rogue.Message, error) {
+			if m.Control.GetCompletion() != nil {
+				return nil, io.EOF
+			}
+			return []rogue.Message{m}, nil
+		})},
+		{"H15", "the stream ends OK before the last page", answered(func(m rogue.Message) ([]rogue.Message, error) {
+			if m.Part != nil && m.Part.Place == 2 {
+				return nil, io.EOF
+			}
+			return []rogue.Message{m}, nil
+		})},
+	}
+}
+
+// TestLies puts a rogue between two real brokers: every lie ends the request, nothing is generated, both pools come back.
+func TestLies(t *testing.T) {
+	var proxy *rogue.Proxy
+	st := stagetest.Open(t, func(c *local.Config) {
+		dir := t.TempDir()
+		ca, err := identity.NewCA(filepath.Join(c.Dir, "identity", "ca"))
+		if err == nil {
+			err = ca.Issue(dir, "kvbroker", "broker-p")
+		}
+		if err == nil {
+			proxy, err = rogue.Listen(dir)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { proxy.Close() })
+		c.Brokers[0].Args = []string{"-advertise", proxy.Addr}
+	})
+	a, err := st.Process("kvbroker/broker-p").Addr(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := proxy.Connect(a.GRPC, filepath.Join(st.Dir, "identity", "kvbroker-broker-d"), "broker-p"); err != nil {
+		t.Fatal(err)
+	}
+	request := driver.Request{Tenant: "demo", IDs: ids(230), MaxNew: 4, Prefill: "prefill-0", Decode: "decode-0"} // 4 pages
+	truth := func() {
+		t.Helper()
+		proxy.Lie(nil)
+		out, err := st.Driver.Run(t.Context(), request)
+		if err != nil || len(out.Tokens) == 0 || out.Decode.GetPages() != 4 {
+			t.Fatalf("the truth: %d tokens, verdict %v, %v, want an answer over 4 pages", len(out.Tokens), out.Decode, err)
+		}
+	}
+	truth()
+	for _, l := range lies() {
+		t.Run(l.row+" "+l.name, func(t *testing.T) {
+			proxy.Lie(l.make)
+			out, err := st.Driver.Run(t.Context(), request)
+			if k := errs.KindOf(err); k != errs.Corrupt {
+				t.Errorf("ended with %v (kind %v), want corrupt", err, k)
+			}
+			if len(out.Tokens) > 0 || out.Decode != nil || out.Finished != nil {
+				t.Errorf("%d tokens, verdict %v came out", len(out.Tokens), out.Decode)
+			}
+			if err != nil && strings.Contains(err.Error(), "internal error") {
+				t.Errorf("the error does not say what was wrong: %v", err)
+			}
+			baseline(t, st)
+		})
+	}
+	truth()
+}
