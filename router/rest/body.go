@@ -71,19 +71,17 @@ func object(prefix string, body []byte, f func(name string, raw json.RawMessage)
 		}
 		return typeError(trim(prefix), "an object")
 	}
-	seen := map[string]bool{}
+	seen, last := map[string]bool{}, trim(prefix) // the field that was begun last
 	for dec.More() {
 		t, err := dec.Token()
-		if err != nil {
-			return syntax(trim(prefix), err, dec)
-		}
 		name, ok := t.(string)
-		if !ok {
-			return syntax(trim(prefix), nil, dec)
+		if err != nil || !ok {
+			return syntax(last, dec)
 		}
+		last = prefix + name
 		var raw json.RawMessage
 		if err := dec.Decode(&raw); err != nil {
-			return syntax(prefix+name, err, dec)
+			return syntax(last, dec)
 		}
 		if seen[name] {
 			return apierr.Invalid(prefix+name, "The field '%s' is given twice.", prefix+name)
@@ -94,7 +92,7 @@ func object(prefix string, body []byte, f func(name string, raw json.RawMessage)
 		}
 	}
 	if _, err := dec.Token(); err != nil {
-		return syntax(trim(prefix), err, dec)
+		return syntax(last, dec)
 	}
 	if _, err := dec.Token(); err != io.EOF {
 		return apierr.Malformed("There is text after the end of the JSON object.")
@@ -110,10 +108,10 @@ func trim(prefix string) string {
 }
 
 // syntax names the field at which the JSON breaks off, when one has begun.
-func syntax(param string, _ error, dec *json.Decoder) error {
-	e := apierr.Malformed("The request body is not valid JSON: it breaks off at byte %d.", dec.InputOffset())
+func syntax(param string, dec *json.Decoder) error {
+	e := apierr.Malformed("The request body is not valid JSON: it breaks off after byte %d.", dec.InputOffset())
 	if param != "" {
-		e = apierr.Invalid(param, "The request body is not valid JSON: the value of '%s' breaks off, after byte %d.", param, dec.InputOffset())
+		e = apierr.Invalid(param, "The request body is not valid JSON: it breaks off at or after the value of '%s', after byte %d.", param, dec.InputOffset())
 	}
 	return e
 }

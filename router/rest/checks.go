@@ -148,7 +148,7 @@ func each(param string, raw json.RawMessage, most int, f func(at string, raw jso
 		}
 		var e json.RawMessage
 		if err := dec.Decode(&e); err != nil {
-			return syntax(param, err, dec)
+			return syntax(param, dec)
 		}
 		if err := f(fmt.Sprintf("%s[%d]", param, i), e); err != nil {
 			return err
