@@ -28,22 +28,6 @@ type Moved struct {
 	Took  time.Duration // from the first part to the last
 }
 
-// DialOptions are for connections that carry Pulls: windows that do not stall a stream of megabyte messages.
-func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		grpc.WithStaticStreamWindowSize(16 << 20),
-		grpc.WithStaticConnWindowSize(32 << 20),
-		grpc.WithReadBufferSize(256 << 10),
-		grpc.WithWriteBufferSize(256 << 10),
-		grpc.WithDisableRetry(),
-	}
-}
-
-// ServerOptions are for servers that answer Pulls.
-func ServerOptions() []grpc.ServerOption {
-	return []grpc.ServerOption{grpc.ReadBufferSize(256 << 10), grpc.WriteBufferSize(256 << 10)}
-}
-
 // Stream is an attached Pull over gRPC. One goroutine uses it.
 type Stream struct {
 	cs   grpc.ClientStream

@@ -15,7 +15,6 @@ import (
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	"leasehold.dev/protos/pagesum"
-	"leasehold.dev/protos/proof"
 )
 
 // Broker owns one pool.
@@ -50,13 +49,13 @@ type Broker struct {
 	closed   bool
 }
 
-// New makes the pool and starts to serve workers. A new instance id is drawn: whatever an earlier broker granted is void.
+// New makes the pool and starts to serve workers. Whatever an earlier instance granted is void.
 func New(c Config) (*Broker, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	b := &Broker{
-		cfg: c, instance: proof.NewID(),
+		cfg: c, instance: c.Instance,
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
 		withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}

@@ -13,6 +13,7 @@ import (
 
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 )
 
 // Protocol is the version of what brokers say to each other.
@@ -27,8 +28,9 @@ type Peers interface {
 
 // Config of a broker. Name, Dir, Layout, the revisions, Pages and AdmissionKey are required.
 type Config struct {
-	Name string // instance name in the registry
-	Dir  string // runtime directory, 0700
+	Name     string // instance name in the registry
+	Instance []byte // 16 random bytes, new at every start; default: drawn
+	Dir      string // runtime directory, 0700
 
 	Layout            layout.Layout
 	ModelRevision     [sha256.Size]byte
@@ -62,11 +64,16 @@ func (c *Config) complete() error {
 		return errs.New(errs.Invalid, "broker: a pool of 0 pages")
 	case len(c.AdmissionKey) != ed25519.PublicKeySize:
 		return errs.New(errs.Invalid, "broker: admission key of %d bytes, want %d", len(c.AdmissionKey), ed25519.PublicKeySize)
+	case c.Instance != nil && len(c.Instance) != proof.IDSize:
+		return errs.New(errs.Invalid, "broker: instance of %d bytes, want %d", len(c.Instance), proof.IDSize)
 	case !(c.CheckShare >= 0 && c.CheckShare <= 1):
 		return errs.New(errs.Invalid, "broker: check share %v, want 0 to 1", c.CheckShare)
 	}
 	if err := c.Layout.Check(); err != nil {
 		return err
+	}
+	if c.Instance == nil {
+		c.Instance = proof.NewID()
 	}
 	if c.UIDs == nil {
 		c.UIDs = []uint32{uint32(os.Geteuid())}

@@ -14,17 +14,17 @@ import (
 
 // Names of the broker's metrics.
 const (
-	MetricPages       = "leasehold.broker.pages"        // gauge by state: pages of the pool
-	MetricWithheld    = "leasehold.broker.withheld"     // gauge: cleared pages kept back after a late write
-	MetricLeases      = "leasehold.broker.leases"       // gauge by role and state
-	MetricWorkers     = "leasehold.broker.workers"      // gauge: attached processes
-	MetricPulls       = "leasehold.broker.pulls"        // gauge: parked or running, at the sending side
-	MetricSendBuffers = "leasehold.broker.send_buffers" // gauge: not given back by the transport
-	MetricLeaseEvents = "leasehold.broker.lease_events" // counter by event and role
-	MetricPullBytes   = "leasehold.broker.pull_bytes"   // counter: page bytes that arrived
-	MetricRefused     = "leasehold.broker.refused"      // counter by what and kind
-	MetricIncidents   = "leasehold.broker.incidents"    // counter by kind: late_write, transfer, fault
-	MetricFaults      = "leasehold.broker.faults"       // counter by explained: fault records of workers
+	MetricPages       = "leasehold_broker_pages"        // gauge by state: pages of the pool
+	MetricWithheld    = "leasehold_broker_withheld"     // gauge: cleared pages kept back after a late write
+	MetricLeases      = "leasehold_broker_leases"       // gauge by role and state
+	MetricWorkers     = "leasehold_broker_workers"      // gauge: attached processes
+	MetricPulls       = "leasehold_broker_pulls"        // gauge: parked or running, at the sending side
+	MetricSendBuffers = "leasehold_broker_send_buffers" // gauge: not given back by the transport
+	MetricLeaseEvents = "leasehold_broker_lease_events" // counter by event and role
+	MetricPullBytes   = "leasehold_broker_pull_bytes"   // counter: page bytes that arrived
+	MetricRefused     = "leasehold_broker_refused"      // counter by what and kind
+	MetricIncidents   = "leasehold_broker_incidents"    // counter by kind: late_write, transfer, fault
+	MetricFaults      = "leasehold_broker_faults"       // counter by explained: fault records of workers
 )
 
 type metrics struct {
