@@ -85,6 +85,9 @@ func Sign(key ed25519.PrivateKey, a *meshv1.Admission) (*meshv1.SignedAdmission,
 // Verify checks a ticket's signature and shape, and returns the Admission: Corrupt when the signature is wrong, Invalid
 // when a field is missing. It is for those to whom the ticket comes without token ids.
 func Verify(key ed25519.PublicKey, s *meshv1.SignedAdmission) (*meshv1.Admission, error) {
+	if len(key) != ed25519.PublicKeySize {
+		return nil, errs.New(errs.Internal, "admission: public key has %d bytes, want %d", len(key), ed25519.PublicKeySize)
+	}
 	if len(key) != ed25519.PublicKeySize || len(s.GetSignature()) != ed25519.SignatureSize ||
 		!ed25519.Verify(key, append([]byte(admissionContext), s.GetAdmission()...), s.GetSignature()) {
 		return nil, errs.New(errs.Corrupt, "admission: signature is wrong")
@@ -106,7 +109,7 @@ func Open(key ed25519.PublicKey, s *meshv1.SignedAdmission, ids []int32) (*meshv
 	if err != nil {
 		return nil, err
 	}
-	if uint32(len(ids)) != a.PromptTokens {
+	if uint64(len(ids)) != uint64(a.PromptTokens) {
 		return nil, errs.New(errs.Corrupt, "admission: %d token ids presented, %d admitted", len(ids), a.PromptTokens)
 	}
 	if !hmac.Equal(PromptDigest(a.Nonce, a.Tenant, a.ModelRevision, ids), a.PromptDigest) {
