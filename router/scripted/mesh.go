@@ -95,15 +95,26 @@ func (m *Mesh) Watch(ctx context.Context, service string) (<-chan []registry.Ins
 	return out, nil
 }
 
+// Leave takes a worker out of the registry.
+func (m *Mesh) Leave(service, id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.publish(service, slices.DeleteFunc(slices.Clone(m.sets[service]), func(in registry.Instance) bool { return in.ID == id }))
+}
+
+func (m *Mesh) publish(service string, set []registry.Instance) {
+	m.sets[service] = set
+	for _, w := range m.watch[service] {
+		w <- set
+	}
+}
+
 func (m *Mesh) join(service, id, address string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	set := append(slices.Clone(m.sets[service]), registry.Instance{Service: service, ID: id, Address: address})
 	slices.SortFunc(set, func(a, b registry.Instance) int { return strings.Compare(a.ID, b.ID) })
-	m.sets[service] = set
-	for _, w := range m.watch[service] {
-		w <- set
-	}
+	m.publish(service, set)
 }
 
 func (m *Mesh) handover(admission []byte) chan handover {
@@ -128,7 +139,7 @@ func (m *Mesh) Status(id, broker string) *meshv1.WorkerStatus {
 }
 
 // server runs a worker's gRPC server until stop or the test's end.
-func (m *Mesh) server(service, id string, register func(*grpc.Server)) (stop func()) {
+func (m *Mesh) server(service, id string, register func(*grpc.Server)) (addr string, stop func()) {
 	m.t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,7 +157,7 @@ func (m *Mesh) server(service, id string, register func(*grpc.Server)) (stop fun
 	stop = sync.OnceFunc(func() { s.Stop(); wg.Wait() })
 	m.t.Cleanup(stop)
 	m.join(service, id, lis.Addr().String())
-	return stop
+	return lis.Addr().String(), stop
 }
 
 // status is a worker's status, and who waits for its next one.

@@ -23,6 +23,7 @@ func beat() <-chan time.Time { return time.After(time.Second) }
 type Prefill struct {
 	prefillv1.UnimplementedPrefillServiceServer
 	*status
+	Addr  string
 	Stop  func()                                               // kills the process
 	Calls atomic.Int32                                         // of Run
 	Live  atomic.Int32                                         // calls of Run that have not ended
@@ -34,7 +35,7 @@ type Prefill struct {
 // NewPrefill starts one.
 func (m *Mesh) NewPrefill(s *meshv1.WorkerStatus) *Prefill {
 	p := &Prefill{status: newStatus(s), m: m}
-	p.Stop = m.server("prefill", s.Id, func(g *grpc.Server) { prefillv1.RegisterPrefillServiceServer(g, p) })
+	p.Addr, p.Stop = m.server("prefill", s.Id, func(g *grpc.Server) { prefillv1.RegisterPrefillServiceServer(g, p) })
 	return p
 }
 
@@ -80,6 +81,7 @@ func (p *Prefill) Run(ctx context.Context, r *prefillv1.RunRequest) (*prefillv1.
 type Decode struct {
 	decodev1.UnimplementedDecodeServiceServer
 	*status
+	Addr    string
 	Stop    func()
 	Calls   atomic.Int32
 	Live    atomic.Int32
@@ -97,7 +99,7 @@ type Decode struct {
 // NewDecode starts one.
 func (m *Mesh) NewDecode(s *meshv1.WorkerStatus) *Decode {
 	d := &Decode{status: newStatus(s), m: m, Text: []string{"The", " sky", " is", " blue"}, Reason: decodev1.FinishReason_FINISH_REASON_STOP}
-	d.Stop = m.server("decode", s.Id, func(g *grpc.Server) { decodev1.RegisterDecodeServiceServer(g, d) })
+	d.Addr, d.Stop = m.server("decode", s.Id, func(g *grpc.Server) { decodev1.RegisterDecodeServiceServer(g, d) })
 	return d
 }
 
