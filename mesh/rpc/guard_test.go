@@ -3,7 +3,9 @@ package rpc
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -90,5 +92,33 @@ func TestGuardLists(t *testing.T) {
 	}
 	if got, want := g.Methods(), []string{beat, watching}; !slices.Equal(got, want) {
 		t.Errorf("Methods = %v, want %v", got, want)
+	}
+}
+
+func TestRefusedHandshakesAreLogged(t *testing.T) {
+	ours, err := identity.NewCA(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	others, err := identity.NewCA(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := start(t, issued(t, ours, "registry", "r"), all(), &service{beat: func(context.Context) error { return nil }})
+	if _, err := b.dial(t, issued(t, others, "router", "r1")).Beat(soon(t), &meshv1.BeatRequest{}); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("a stranger's call: %v, want unavailable", err)
+	}
+	// The client hears of it before the server has written it down.
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for ctx := soon(t); !strings.Contains(b.log.String(), "handshake refused"); {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("log %q: want the refusal", b.log)
+		}
+	}
+	if !strings.Contains(b.log.String(), `"from":"127.0.0.1:`) {
+		t.Errorf("log %q: want where it came from", b.log)
 	}
 }

@@ -31,7 +31,7 @@ type Server struct {
 // Options are the options of the gRPC server.
 func (s Server) Options() []grpc.ServerOption {
 	opts := []grpc.ServerOption{
-		grpc.Creds(s.Identity.ServerCreds()),
+		grpc.Creds(refusals{s.Identity.ServerCreds(), s.Log}),
 		grpc.ChainUnaryInterceptor(s.unary),
 		grpc.ChainStreamInterceptor(s.stream),
 		grpc.MaxRecvMsgSize(MaxMessage),

@@ -31,6 +31,10 @@ import (
 // Scope is the instrumentation scope of everything that a service measures itself.
 const Scope = "leasehold.dev"
 
+// clientView keeps the peers' addresses out of the labels: each restart at another port would add one for ever.
+var clientView = sdkmetric.NewView(sdkmetric.Instrument{Name: "rpc.client.*"},
+	sdkmetric.Stream{AttributeFilter: attribute.NewDenyKeysFilter("server.address", "server.port", "network.peer.address", "network.peer.port")})
+
 // Telemetry is one process's meters and tracers.
 type Telemetry struct {
 	metrics  *sdkmetric.MeterProvider
@@ -49,7 +53,7 @@ func New(ctx context.Context, service, id, otlp string) (*Telemetry, error) {
 		return nil, errs.New(errs.Internal, "telemetry: %w", err)
 	}
 	t := &Telemetry{
-		metrics:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp), sdkmetric.WithResource(res)),
+		metrics:  sdkmetric.NewMeterProvider(sdkmetric.WithReader(exp), sdkmetric.WithResource(res), sdkmetric.WithView(clientView)),
 		traces:   noop.NewTracerProvider(),
 		stop:     func(context.Context) error { return nil },
 		gatherer: reg,

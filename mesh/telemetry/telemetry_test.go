@@ -84,6 +84,9 @@ func TestNamesThatACallerMadeUpAreNoLabels(t *testing.T) {
 			t.Errorf("/metrics lacks %q", want)
 		}
 	}
+	if strings.Contains(got, "127.0.0.1") {
+		t.Error("a peer's address became a label")
+	}
 	if strings.Contains(got, "made.up") {
 		t.Error("a made-up method became a label")
 	}

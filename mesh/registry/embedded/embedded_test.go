@@ -48,7 +48,7 @@ func (h *host) start(t *testing.T) {
 
 func (h *host) dial(t *testing.T, who *identity.Identity) *grpc.ClientConn {
 	t.Helper()
-	quick := grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}})
+	quick := grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second, Backoff: backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond}})
 	cc, err := rpc.Dial(h.addr, append(rpc.DialOptions(who.ClientCreds(Service, ""), nil), quick)...)
 	if err != nil {
 		t.Fatal(err)
