@@ -1,0 +1,5 @@
+package server
+
+const helperMode = "KVBROKER_TEST_MODE"
+
+func helper(string) int { return 0 }

@@ -1,0 +1,28 @@
+package server
+
+import (
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	"leasehold.dev/protos/pagesum"
+)
+
+const (
+	roleSource = brokerv1.Role_ROLE_SOURCE
+	roleDest   = brokerv1.Role_ROLE_DESTINATION
+	roleSolo   = brokerv1.Role_ROLE_SOLO
+)
+
+var (
+	noTime   time.Time
+	testKeys = expandKeys()
+)
+
+func expandKeys() *pagesum.Keys {
+	h := small.Hash()
+	return pagesum.Expand(h[:], revision[:], small.Shape())
+}
+
+func attributeKey(s string) attribute.Key { return attribute.Key(s) }
