@@ -2,10 +2,10 @@
 //
 // out[r][c] over blocks b in order:  isum = sum w_q * a_q (exact int32);  acc = fma(float(isum), dw * da, acc);
 // Q4_1 then  acc = fma(m, da * sum(a_q), acc).  So 1, 8 or 512 rows give equal bits, equal to a scalar fmaf loop.
-// One tile of rows reads the packed group once (the bytes of the weights: 0.625 a Q4_1 weight, 0.5625 Q4_0, 1.0625 Q8_0).
-// More rows unpack a group to 8 bits and f32 scales once for kRowBlock rows.
+// One or two tiles of rows read the packed group itself (the bytes of the weights: 0.625 a Q4_1 weight, 0.5625 Q4_0,
+// 1.0625 Q8_0; the second time from L1). More rows unpack a group to 8 bits and f32 scales once for kRowBlock rows.
 
-template <uint32_t TYPE> void unpack_group(const uint8_t *group, uint32_t blocks, const Wide &wide) {
+template <uint32_t TYPE> void unpack_group(const uint8_t *group, uint32_t blocks, const Wide wide) {
   for (uint32_t b = 0; b < blocks; b++) {
     const uint8_t *h = group + (b >> 1) * pair_bytes(TYPE) + (b & 1) * header_bytes(TYPE);
     unpack_block<TYPE>(group + (b >> 1) * pair_bytes(TYPE) + 2 * header_bytes(TYPE) + (b & 1) * quant_bytes(TYPE),
@@ -16,7 +16,7 @@ template <uint32_t TYPE> void unpack_group(const uint8_t *group, uint32_t blocks
 }
 
 template <uint32_t TYPE, bool WIDE, int R>
-INL void tile_of(int rows, const uint8_t *group, const Wide &wide, const Act &act, size_t at, float *out, size_t ldo) {
+INL void tile_of(int rows, const uint8_t *group, const Wide wide, const Act &act, size_t at, float *out, size_t ldo) {
   if constexpr (R > 1) {
     if (rows < R) return tile_of<TYPE, WIDE, R - 1>(rows, group, wide, act, at, out, ldo);
   }
@@ -25,16 +25,20 @@ INL void tile_of(int rows, const uint8_t *group, const Wide &wide, const Act &ac
 
 // Rows [r0, r1), whole tiles, of one column group.
 template <uint32_t TYPE>
-void group_rows(const uint8_t *group, const Wide &wide, const Act &act, uint32_t r0, uint32_t r1, float *out, size_t ldo) {
-  if (act.rows <= act.tile) return tile_of<TYPE, false, kTile>(act.rows, group, wide, act, 0, out, ldo);
-  unpack_group<TYPE>(group, act.blocks, wide);
+void group_rows(const uint8_t *group, const Wide wide, const Act &act, uint32_t r0, uint32_t r1, float *out, size_t ldo) {
+  const bool unpack = act.rows > 2 * act.tile;
+  if (unpack) unpack_group<TYPE>(group, act.blocks, wide);
   for (uint32_t r = r0; r < r1; r += act.tile) {
     uint32_t rows = act.rows - r < act.tile ? act.rows - r : act.tile;
-    tile_of<TYPE, true, kTile>(rows, group, wide, act, size_t(r) * act.blocks, out + ldo * (r - r0), ldo);
+    float *to = out + ldo * (r - r0);
+    if (unpack)
+      tile_of<TYPE, true, kTile>(rows, group, wide, act, size_t(r) * act.blocks, to, ldo);
+    else
+      tile_of<TYPE, false, kTile>(rows, group, wide, act, size_t(r) * act.blocks, to, ldo);
   }
 }
 
-INL void any_group_rows(const Mat &w, uint32_t g, const Wide &wide, const Act &act, uint32_t r0, uint32_t r1, float *out,
+INL void any_group_rows(const Mat &w, uint32_t g, const Wide wide, const Act &act, uint32_t r0, uint32_t r1, float *out,
                         size_t ldo) {
   switch (w.type) {
   case LH_Q4_0: return group_rows<LH_Q4_0>(w.group(g), wide, act, r0, r1, out, ldo);

@@ -43,6 +43,7 @@ template <int R, bool FIRST> INL void dot4(Ints<R> &is, __m256i w0, __m256i w1, 
     __m256i p0 = _mm256_maddubs_epi16(w0, x), p1 = _mm256_maddubs_epi16(w1, x);
     is.v[r][0] = FIRST ? p0 : _mm256_add_epi16(is.v[r][0], p0);
     is.v[r][1] = FIRST ? p1 : _mm256_add_epi16(is.v[r][1], p1);
+    asm("" : "+x"(is.v[r][0]), "+x"(is.v[r][1])); // gcc would make a tree of the sums, and spill it
   }
 }
 
@@ -87,7 +88,7 @@ template <uint32_t TYPE> INL __m256 block_float(__m256i v, const int32_t *sum) {
 
 // R rows x 16 columns over all blocks. WIDE: q, scales come from scratch (unpacked); else from the packed group.
 template <uint32_t TYPE, int R, bool WIDE>
-INL void tile(const uint8_t *group, const Wide &wide, const Act &act, size_t at, float *out, size_t ldo) {
+INL void tile(const uint8_t *group, const Wide wide, const Act &act, size_t at, float *out, size_t ldo) {
   constexpr bool kInMemory = R > 3;
   __m256 acc[R][2];
   UNROLL for (int r = 0; r < R; r++) {

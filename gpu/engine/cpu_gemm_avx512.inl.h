@@ -36,7 +36,7 @@ INL void unpack_scales(const uint8_t *h, float *out) { _mm512_store_ps(out, half
 
 // R rows x 16 columns over all blocks. WIDE: q, scales come from scratch (unpacked); else from the packed group.
 template <uint32_t TYPE, int R, bool WIDE>
-INL void tile(const uint8_t *group, const Wide &wide, const Act &act, size_t at, float *out, size_t ldo) {
+INL void tile(const uint8_t *group, const Wide wide, const Act &act, size_t at, float *out, size_t ldo) {
   __m512 acc[R];
   UNROLL for (int r = 0; r < R; r++) acc[r] = _mm512_setzero_ps();
   const int8_t *a = act.q + at * 32;

@@ -1,5 +1,7 @@
 #include "cpu_pack.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -103,6 +105,15 @@ struct Job {
   uint32_t first, step; // group g of the tensor is group first + step * g of the matrix
 };
 
+// Huge pages, where the memory is anonymous and not touched yet: a decode step reads all of it, and walks of 4 KiB
+// pages cost a fifth of the time. Only a hint.
+void advise_huge(void *p, size_t bytes) {
+  constexpr uintptr_t kHuge = uintptr_t(2) << 20;
+  uintptr_t first = (reinterpret_cast<uintptr_t>(p) + kHuge - 1) / kHuge * kHuge;
+  uintptr_t last = (reinterpret_cast<uintptr_t>(p) + bytes) / kHuge * kHuge;
+  if (first < last) (void)madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
+}
+
 std::vector<Job> jobs_of(const lh_model &m, const Packed &p) {
   std::vector<Job> jobs;
   for (uint32_t i = 0; i < m.layers; i++) {
@@ -195,6 +206,7 @@ extern "C" int lh_pack(const lh_model *m, void *out, size_t bytes, uint32_t thre
   if (int rc = plan_pack(*m, &p, err, errcap)) return rc;
   if (bytes != p.bytes) return lh::fail(LH_EINVAL, err, errcap, "pack: %zu bytes given, want %zu", bytes, p.bytes);
   uint8_t *base = static_cast<uint8_t *>(out);
+  advise_huge(out, bytes);
   std::vector<Job> jobs = jobs_of(*m, p);
   std::atomic<size_t> next{0};
   auto work = [&] {
