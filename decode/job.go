@@ -32,6 +32,28 @@ type job struct {
 
 func (j *job) split() bool { return j.a.Mover != meshv1.Mover_MOVER_NONE }
 
+// moved is how many pages must come from prefill: this worker's own expectation, from the token ids alone.
+func (j *job) moved() uint32 {
+	if !j.split() {
+		return 0
+	}
+	return proof.Pages(j.a.PromptTokens, 0)
+}
+
+// needed is how many pages the request may fill: the last new token's row is nobody's.
+func (j *job) needed() uint32 {
+	return (j.a.PromptTokens + j.a.MaxNewTokens - 1 + layout.PageTokens - 1) / layout.PageTokens
+}
+
+// reserved is how many pages the lease has or will have: those of a handover in the same pool are still the source's.
+func (j *job) reserved() uint32 {
+	n := uint32(len(j.lease.Pages))
+	if j.a.Mover == meshv1.Mover_MOVER_LOCAL {
+		n += j.moved()
+	}
+	return n
+}
+
 // retire runs when the engine has let go of the lease's pages.
 func (j *job) retire(err error) {
 	reason := ""
@@ -47,11 +69,8 @@ func (j *job) retire(err error) {
 
 // serve answers a job that holds a lease.
 func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
-	moved := uint32(0)
-	if j.split() {
-		moved = proof.Pages(j.a.PromptTokens, 0)
-	}
-	admitted := &decodev1.Admitted{LeaseHash: j.lease.Hash(), Pages: uint32(len(j.lease.Pages)), ExpectedPages: moved}
+	moved := j.moved()
+	admitted := &decodev1.Admitted{LeaseHash: j.lease.Hash(), Pages: j.reserved(), ExpectedPages: moved}
 	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Admitted{Admitted: admitted}}); err != nil {
 		return err
 	}
@@ -145,8 +164,8 @@ func (j *job) check(o *client.Owned, moved uint32) error {
 			c.GetRows(), c.GetPages(), len(c.GetDigests()), n-1, moved)
 	case !bytes.Equal(c.GetAdmissionId(), j.a.Id) || !bytes.Equal(c.GetPromptDigest(), j.a.PromptDigest):
 		return errs.New(errs.Corrupt, "decode: the Completion is of another admission or prompt")
-	case len(o.Pages()) != len(j.lease.Pages) || len(o.Tags()) != len(o.Pages()):
-		return errs.New(errs.Corrupt, "decode: %d pages with %d tags are owned, %d were leased", len(o.Pages()), len(o.Tags()), len(j.lease.Pages))
+	case len(o.Pages()) != int(j.needed()) || len(o.Tags()) != len(o.Pages()):
+		return errs.New(errs.Corrupt, "decode: %d pages with %d tags are owned, %d are needed", len(o.Pages()), len(o.Tags()), j.needed())
 	case ((n-1)%layout.PageTokens != 0) != (o.StartDigest() != nil):
 		return errs.New(errs.Corrupt, "decode: %d rows, and a start digest: %v", n-1, o.StartDigest() != nil)
 	}

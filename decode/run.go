@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/mesh"
+	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 )
@@ -22,6 +23,9 @@ func Run(ctx context.Context, args []string) error {
 	self := fs.Int("self-prefill", 0, "longest prompt, in `tokens`, to compute without prefill although there is some (negative: never, even if there is none)")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if fs.NArg() > 0 {
+		return errs.New(errs.Invalid, "unexpected argument %q", fs.Arg(0))
 	}
 	c.Meta = map[string]string{"self_prefill": strconv.Itoa(*self)}
 	srv, err := mesh.New(ctx, c)

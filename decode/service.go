@@ -7,7 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"leasehold.dev/gpu/layout"
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/protos/errs"
@@ -117,7 +116,7 @@ func (s *Service) reserve(ctx context.Context, l *link, ticket *meshv1.SignedAdm
 	}
 	ctx, cancel := context.WithDeadline(ctx, worker.Deadline(a))
 	j.lease, err = l.Broker.Reserve(ctx, client.Reservation{
-		Admission: ticket, Role: role, TokenIDs: j.ids, Pages: (a.PromptTokens + a.MaxNewTokens - 1 + layout.PageTokens - 1) / layout.PageTokens,
+		Admission: ticket, Role: role, TokenIDs: j.ids, Pages: j.needed(),
 	})
 	if err != nil {
 		task.Cancel(err)

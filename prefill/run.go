@@ -8,6 +8,7 @@ import (
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/mesh"
+	"leasehold.dev/protos/errs"
 	prefillv1 "leasehold.dev/protos/gen/leasehold/prefill/v1"
 )
 
@@ -19,6 +20,9 @@ func Run(ctx context.Context, args []string) error {
 	w.Flags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if fs.NArg() > 0 {
+		return errs.New(errs.Invalid, "unexpected argument %q", fs.Arg(0))
 	}
 	srv, err := mesh.New(ctx, c)
 	if err != nil {
