@@ -10,8 +10,8 @@
 //	destination:   FREE -> RESERVED -> STAGED -> VERIFYING -> OWNED -> RELEASING -> (proof) -> ZEROING -> FREE
 //	any bad end:                                          -> QUARANTINE -> (proof) -> ZEROING -> FREE
 //
-// An end that finds all proofs there passes through RELEASING or QUARANTINE within one step; its tags and records are the
-// same.
+// An end that finds all proofs there passes through RELEASING or QUARANTINE within one step; its tags and records are
+// the same.
 //
 // # Invariants
 //
@@ -19,8 +19,8 @@
 //	I2  A page leaves RELEASING and QUARANTINE only when its worker has proven (Retired, Finish or WorkerGone) and every
 //	    mover has (PullEnded). No timer is a proof: Expire moves a lease to QUARANTINE and nothing else.
 //	I3  On entry to RELEASING or QUARANTINE every page of the lease becomes Nobody's, by the step's first effect.
-//	I4  A destination page is Nobody's until its transfer was verified. The exception is a full page that a source of the
-//	    same broker hands over: it is sealed, was checked by nobody but its writer, and keeps its tag.
+//	I4  A destination page is Nobody's until its transfer was verified. The exception is a full page that a source of
+//	    the same broker hands over: it is sealed and keeps its tag, which its new owner learns only when it is verified.
 //	I5  No tag is ever written twice for two grants: a grant takes two generations, its own and Nobody's that ends it, and
 //	    generations are never given out again. When they run out nothing is granted.
 //	I6  A tenant is charged for its pages until they are proven, so quarantined pages count against its quota.
@@ -33,8 +33,8 @@
 //
 // # The caller's duties
 //
-//   - Mint ids at random; step one event at a time (a mutex will do); carry out effects in order. WriteTags comes first and
-//     must be done before anything else of the step is seen by anyone.
+//   - Mint ids at random; step one event at a time (a mutex will do); carry out effects in order. WriteTags comes first
+//     and must be done before anything else of the step is seen by anyone.
 //   - Step Attached before a worker's first Reserve, and WorkerGone only when its process is proven gone.
 //   - Step PullStarted before a mover touches a page, and PullEnded only when it cannot touch one again: an error, a
 //     closed connection or a deadline is not that.

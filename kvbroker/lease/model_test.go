@@ -17,21 +17,19 @@ type world struct {
 	ended   map[uint64]bool // and for Nobody
 	slots   map[string]uint32
 	leases  map[ID]*model
-	gone    map[ID]*model
 }
 
 type model struct {
 	Reserve
-	own        []uint32 // pages, by place
-	touchers   map[string]int
-	tagged     bool // it was told tags that its kernels may use
-	over       bool // it ended, well or badly
-	writtenOff bool
+	own      []uint32 // pages, by place
+	touchers map[string]int
+	tagged   bool // it was told tags that its kernels may use
+	over     bool // it ended, well or badly
 }
 
 func newWorld(pages, quota uint32) *world {
 	return &world{pages: pages, quota: quota, tags: make([]pool.Tag, pages), holder: make([]string, pages),
-		granted: map[uint64]bool{}, ended: map[uint64]bool{}, slots: map[string]uint32{}, leases: map[ID]*model{}, gone: map[ID]*model{}}
+		granted: map[uint64]bool{}, ended: map[uint64]bool{}, slots: map[string]uint32{}, leases: map[ID]*model{}}
 }
 
 // perform carries out effects as a broker would, and complains about any that a broker must never be asked for.
@@ -64,7 +62,7 @@ func (w *world) perform(ev Event, effects []Effect) error {
 	}
 	for id, m := range w.leases { // an ended lease without pages has no Zero
 		if m.over && len(m.own) == 0 && len(m.touchers) == 0 {
-			w.bury(id)
+			delete(w.leases, id)
 		}
 	}
 	return nil
@@ -148,13 +146,8 @@ func (w *world) zero(z Zero) error {
 	for _, p := range m.own {
 		w.holder[p] = "zeroing"
 	}
-	w.bury(z.Lease)
+	delete(w.leases, z.Lease)
 	return nil
-}
-
-func (w *world) bury(id ID) {
-	w.gone[id] = w.leases[id]
-	delete(w.leases, id)
 }
 
 // prove tells the model what an accepted event proves about who may still touch pages. It goes before perform.
@@ -208,7 +201,7 @@ func (w *world) agree(s Snapshot) error {
 	}
 	for _, l := range s.Leases {
 		m := w.leases[l.Lease]
-		if m == nil || l.Pages != held[nameOf(l.Lease)] || l.Worked != (m.touchers["worker"] > 0) || int(l.Movers) != m.touchers["mover"] {
+		if m == nil || l.Pages != held[nameOf(l.Lease)] || l.Working != (m.touchers["worker"] > 0) || int(l.Movers) != m.touchers["mover"] {
 			return fmt.Errorf("lease %s: %+v, the model has %+v", nameOf(l.Lease), l, m)
 		}
 		if l.State.ended() != m.over {

@@ -71,19 +71,18 @@ func endsOnce(t *testing.T, before, order []Event, movers int, working bool) {
 		if k := errs.KindOf(err); err != nil && k != errs.Invalid { // Invalid: a transfer that a solo or source has not
 			t.Fatalf("%s: step %d: %v", orderText(order), i, err)
 		}
-		switch ev := ev.(type) {
+		switch ev.(type) {
 		case Retired, WorkerGone:
 			working = false
 		case PullEnded:
 			movers = max(movers-1, 0)
-		case Expire, Revoke, TransferFailed:
-			_ = ev
 		}
 		ended = ended || has[Record](effects)
 		for _, e := range effects {
 			if z, ok := e.(Zero); ok {
 				if zeroed++; working || movers > 0 || len(z.Pages) != 2 {
-					t.Fatalf("%s: step %d clears %d pages with the worker %v and %d movers", orderText(order), i, len(z.Pages), working, movers)
+					t.Fatalf("%s: step %d clears %d pages with the worker %v and %d movers", orderText(order), i, len(z.Pages),
+						working, movers)
 				}
 				if _, err := tab.Step(Zeroed{z.Pages}); err != nil {
 					t.Fatal(err)

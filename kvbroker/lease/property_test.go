@@ -242,7 +242,7 @@ func (g *game) likely() Event {
 	l := rapid.SampledFrom(g.tab.Snapshot().Leases).Draw(g.t, "lease")
 	m, ref := g.w.leases[l.Lease], Ref{l.Lease, l.Attach, l.Epoch}
 	var next []Event
-	if l.Worked {
+	if l.Working {
 		next = append(next, Retired{ref, rapid.Bool().Draw(g.t, "ok"), "told so"})
 	}
 	if l.Movers > 0 {

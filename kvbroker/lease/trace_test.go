@@ -259,8 +259,8 @@ func show(t *Table) (out []string) {
 	}
 	out = append(out, line)
 	for _, l := range s.Leases {
-		out = append(out, fmt.Sprintf("lease %s of %s at %s: %v %v pages=%d rows=%d movers=%d worked=%v", nameOf(l.Lease), l.Tenant, l.Worker,
-			l.Role, l.State, l.Pages, l.Rows, l.Movers, l.Worked))
+		out = append(out, fmt.Sprintf("lease %s of %s at %s: %v %v pages=%d rows=%d movers=%d working=%v", nameOf(l.Lease), l.Tenant, l.Worker,
+			l.Role, l.State, l.Pages, l.Rows, l.Movers, l.Working))
 	}
 	for _, n := range s.Tenants {
 		out = append(out, fmt.Sprintf("tenant %s pages=%d quota=%d", n.Tenant, n.Pages, n.Quota))

@@ -20,7 +20,7 @@ type Info struct {
 	Moved     uint32
 	Rows      uint32 // sealed, or verified on arrival
 	Movers    uint32 // that may still touch its pages
-	Worked    bool   // its worker may still touch its pages
+	Working   bool   // its worker may still touch its pages
 }
 
 // TenantUse is what one tenant is charged for.
@@ -112,5 +112,5 @@ func (e *entry) info() Info {
 		}
 	}
 	return Info{Lease: e.id, Admission: e.admission, Tenant: e.tenant.name, Attach: e.by.attach, Worker: e.by.name, Epoch: e.epoch,
-		Role: e.role, State: e.state, Pages: uint32(len(e.pages)), Moved: e.moved, Rows: rows, Movers: e.movers, Worked: e.working}
+		Role: e.role, State: e.state, Pages: uint32(len(e.pages)), Moved: e.moved, Rows: rows, Movers: e.movers, Working: e.working}
 }

@@ -2,11 +2,11 @@
 //
 // # Receiving
 //
-// [Expect] derives what must arrive from the admission and the token ids that the receiver's own worker presented. It is made before
-// the Pull is opened and never learns anything from the sender. A [Receiver] then says of every message whether it may be
-// there: parts of pages in order, whole, once; Sent; the Completion; the end. Its caller stores a part only after Step has
-// taken it. When the stream is Done and every mover has let go of the pages, the caller digests what lies in memory (not what was on the
-// wire) and asks [Verify].
+// [Expect] derives what must arrive from the admission and the token ids that the receiver's own worker presented. It is
+// made before the Pull is opened and never learns anything from the sender; nor does the peer's [Broker], which is from the
+// handshake. A [Receiver] then says of every message whether it may be there: parts of pages in order, whole, once; Sent;
+// the Completion; the end. Its caller stores a part only after Step has taken it. When the stream is Done and every mover
+// has let go of the pages, the caller digests what lies in memory (not what was on the wire) and asks [Verify].
 //
 // # Sending
 //
@@ -18,5 +18,6 @@
 // # Errors
 //
 // The first error is final for a Receiver and a Source. The shell ends the stream with it and steps the lease table
-// (TransferFailed at the destination, PullEnded without OK at the source). Nothing here is retried: a new try is a new admission.
+// (TransferFailed at the destination, PullEnded without OK at the source). Nothing here is retried: a new try is a new
+// admission.
 package transfer

@@ -48,7 +48,8 @@ func Expect(a *meshv1.Admission, own Broker, ids []int32, from uint32) (*Expecta
 		return nil, errs.New(errs.Corrupt, "expect: %d token ids presented, %d admitted", len(ids), n)
 	}
 	if !bytes.Equal(a.ModelRevision, own.ModelRevision) {
-		return nil, errs.New(errs.Invalid, "expect: admission for weights %s, this broker has %s", short(a.ModelRevision), short(own.ModelRevision))
+		return nil, errs.New(errs.Invalid, "expect: admission for weights %s, this broker has %s", short(a.ModelRevision),
+			short(own.ModelRevision))
 	}
 	digest := proof.PromptDigest(a.Nonce, a.Tenant, own.ModelRevision, ids)
 	if !hmac.Equal(digest, a.PromptDigest) {

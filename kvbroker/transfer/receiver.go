@@ -90,7 +90,8 @@ func (r *Receiver) part(a Part) (Progress, error) {
 	case a.Place >= r.e.Pages:
 		return Progress{}, errs.New(errs.Corrupt, "pull: page %d, %d expected", a.Place, r.e.Pages)
 	case a.Place > r.place && r.offset > 0:
-		return Progress{}, errs.New(errs.Corrupt, "pull: page %d is short: %d of %d bytes, then page %d", r.place, r.offset, size, a.Place)
+		return Progress{}, errs.New(errs.Corrupt, "pull: page %d is short: %d of %d bytes, then page %d", r.place, r.offset, size,
+			a.Place)
 	case a.Place != r.place:
 		return Progress{}, errs.New(errs.Corrupt, "pull: page %d out of order, next is %d", a.Place, r.place)
 	case uint64(a.Offset) != r.offset:
@@ -98,7 +99,8 @@ func (r *Receiver) part(a Part) (Progress, error) {
 	case a.Length == 0:
 		return Progress{}, errs.New(errs.Corrupt, "pull: page %d with an empty part", a.Place)
 	case a.Length > size-r.offset:
-		return Progress{}, errs.New(errs.Corrupt, "pull: page %d with %d bytes at offset %d, a page has %d", a.Place, a.Length, a.Offset, size)
+		return Progress{}, errs.New(errs.Corrupt, "pull: page %d with %d bytes at offset %d, a page has %d", a.Place, a.Length,
+			a.Offset, size)
 	}
 	r.offset += a.Length
 	r.bytes += a.Length

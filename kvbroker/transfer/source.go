@@ -12,7 +12,8 @@ import (
 )
 
 // Source follows one Pull at the sending broker: parked until the admission's source lease exists, then fed with what
-// the lease's worker seals. Its first error is final: every later Step returns it, so a Pull that has failed cannot be completed.
+// the lease's worker seals. Its first error is final: every later Step returns it, so a Pull that has failed cannot be
+// completed.
 type Source struct {
 	own       Broker
 	admission *meshv1.Admission
@@ -84,7 +85,8 @@ func NewSource(own Broker, a *meshv1.Admission, open *brokerv1.PullOpen) (*Sourc
 		return nil, errs.New(errs.Stale, "pull: for instance %s, this is %s", short(open.GetToInstance()), short(own.Instance))
 	}
 	if !bytes.Equal(a.GetModelRevision(), own.ModelRevision) {
-		return nil, errs.New(errs.Invalid, "pull: admission for weights %s, this broker has %s", short(a.GetModelRevision()), short(own.ModelRevision))
+		return nil, errs.New(errs.Invalid, "pull: admission for weights %s, this broker has %s", short(a.GetModelRevision()),
+			short(own.ModelRevision))
 	}
 	if len(open.Secret) != proof.SecretSize || len(open.FromInstance) != proof.IDSize {
 		return nil, errs.New(errs.Corrupt, "pull: secret of %d and instance of %d bytes", len(open.Secret), len(open.FromInstance))
@@ -141,7 +143,8 @@ func (s *Source) bind(o Bound) (Send, error) {
 		return Send{}, errs.New(errs.Corrupt, "pull: lease of %d rows in %d pages, %d in %d asked", o.Rows, o.Pages, s.rows, s.pages)
 	}
 	if !bytes.Equal(o.PromptDigest, s.admission.PromptDigest) {
-		return Send{}, errs.New(errs.Corrupt, "pull: the lease is for prompt %s, the admission for %s", short(o.PromptDigest), short(s.admission.PromptDigest))
+		return Send{}, errs.New(errs.Corrupt, "pull: the lease is for prompt %s, the admission for %s", short(o.PromptDigest),
+			short(s.admission.PromptDigest))
 	}
 	s.bound, s.lease, s.epoch, s.prompt = true, o.Lease, o.Epoch, bytes.Clone(o.PromptDigest)
 	return Send{}, nil
@@ -160,7 +163,8 @@ func (s *Source) seal(seals []lease.PageSeal) (Send, error) {
 		case n.Index != next || next >= s.pages:
 			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed, next is %d of %d", n.Index, next, s.pages)
 		case n.Rows != rowsOf(s.rows, next):
-			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed with %d rows, its place holds %d", next, n.Rows, rowsOf(s.rows, next))
+			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed with %d rows, its place holds %d", next, n.Rows,
+				rowsOf(s.rows, next))
 		case n.Digest.IsZero():
 			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed without a digest", next)
 		}
@@ -194,7 +198,8 @@ func (s *Source) complete(o Received) (Send, error) {
 	case s.received:
 		return Send{}, errs.New(errs.Corrupt, "pull: received twice")
 	case o.Pages != s.pages || o.Bytes != want:
-		return Send{}, errs.New(errs.Corrupt, "pull: received %d pages of %d bytes in all, %d of %d were sent", o.Pages, o.Bytes, s.pages, want)
+		return Send{}, errs.New(errs.Corrupt, "pull: received %d pages of %d bytes in all, %d of %d were sent", o.Pages, o.Bytes,
+			s.pages, want)
 	}
 	c := &brokerv1.Completion{
 		AdmissionId:         s.admission.Id,

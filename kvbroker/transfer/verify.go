@@ -16,9 +16,9 @@ type Found struct {
 }
 
 // Verify decides whether the pages that arrived are the ones that were expected. It compares in this order, and stops at
-// the first difference: what arrived with the expectation; the sender's numbers and names with the expectation; root and MAC with
-// the secret; each page's digest with what arrived. peer is the source broker as handshaken; found has the pages in
-// order. Every error is Corrupt.
+// the first difference: what arrived with the expectation; the sender's numbers and names with the expectation; root and
+// MAC with the secret; each page's digest with what arrived. peer is the source broker as handshaken, its epoch included;
+// found has the pages in order. Every error is Corrupt.
 func Verify(e *Expectation, peer Broker, secret []byte, c *brokerv1.Completion, found []Found) error {
 	if err := e.arrived(found); err != nil {
 		return err
