@@ -4,6 +4,7 @@ go 1.26.7
 
 require (
 	github.com/google/go-cmp v0.7.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	leasehold.dev/gpu v0.0.0
 	leasehold.dev/kvbroker v0.0.0
