@@ -24,18 +24,18 @@ func compare(own, peer *brokerv1.BrokerIdentity) error {
 	case own.Protocol != peer.Protocol:
 		return differ("protocol", own.Protocol, peer.Protocol)
 	case !bytes.Equal(own.LayoutHash, peer.LayoutHash):
-		return differ("layout hash", hex(own.LayoutHash), hex(peer.LayoutHash))
+		return differ("layout hash", inHex(own.LayoutHash), inHex(peer.LayoutHash))
 	case !bytes.Equal(own.ModelRevision, peer.ModelRevision):
-		return differ("model revision", hex(own.ModelRevision), hex(peer.ModelRevision))
+		return differ("model revision", inHex(own.ModelRevision), inHex(peer.ModelRevision))
 	case !bytes.Equal(own.TokenizerRevision, peer.TokenizerRevision):
-		return differ("tokenizer revision", hex(own.TokenizerRevision), hex(peer.TokenizerRevision))
+		return differ("tokenizer revision", inHex(own.TokenizerRevision), inHex(peer.TokenizerRevision))
 	case own.NumericsClass != peer.NumericsClass:
 		return differ("numerics class", own.NumericsClass, peer.NumericsClass)
 	}
 	return nil
 }
 
-func hex(b []byte) string { return fmt.Sprintf("%x", b) }
+func inHex(b []byte) string { return fmt.Sprintf("%x", b) }
 
 // handshakes keeps who the peers were when they were last asked.
 type handshakes struct {
