@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -26,3 +27,5 @@ func expandKeys() *pagesum.Keys {
 }
 
 func attributeKey(s string) attribute.Key { return attribute.Key(s) }
+
+func contains(s, part string) bool { return strings.Contains(s, part) }
