@@ -15,7 +15,8 @@
 //	top_k   the k greatest, lower ids first among equals
 //	top_p   the shortest run of the greatest whose w reach top_p of what top_k left
 //	min_p   those with w >= min_p of the greatest w
-//	draw    u = Uniform(seed, position); the first survivor in id order whose running sum of w is over u * sum
+//	draw    u = Uniform(seed, position); the first survivor in id order whose running sum of w is over u * sum, sums being
+//	        taken by blocks of 1024 ids
 //
 // Survivors are walked in id order, so that a filter that takes nothing away changes no choice.
 package sample

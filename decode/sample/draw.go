@@ -19,53 +19,72 @@ type candidate struct {
 // order sorts the greatest first, lower ids first among equals.
 func order(a, b candidate) int { return cmp.Or(cmp.Compare(b.l, a.l), cmp.Compare(a.id, b.id)) }
 
-// draw chooses from adjusted logits with u in [0, 1).
-func (s *Sampler) draw(l []float32, u float64) int32 {
-	best := l[greatest(l)]
-	weight := func(v float32) float64 {
-		if z := (float64(v) - float64(best)) / float64(s.p.Temperature); z >= negligible {
-			return math.Exp(z)
-		}
-		return 0
+// weights are those of the doc: of adjusted logits, the greatest of which is best.
+type weights struct{ best, temperature float64 }
+
+func (w weights) scaled(v float32) float64 { return (float64(v) - w.best) / w.temperature }
+
+func (w weights) of(v float32) float64 {
+	if z := w.scaled(v); z >= negligible {
+		return exp(z)
 	}
-	s.cand = s.cand[:0]
-	if k := s.p.topK(len(l)); k > 0 {
-		s.keepGreatest(l, k)
-		for i := range s.cand {
-			s.cand[i].w = weight(s.cand[i].l)
-		}
-	} else {
-		for i, v := range l {
-			if w := weight(v); w > 0 {
-				s.cand = append(s.cand, candidate{int32(i), v, w})
-			}
-		}
-	}
-	if s.p.nucleus() {
-		s.keepNucleus()
-	}
-	if m := float64(s.p.MinP); m > 0 { // the greatest weight is 1
-		s.cand = slices.DeleteFunc(s.cand, func(c candidate) bool { return c.w < m })
-	}
-	if s.p.TopK > 0 || s.p.nucleus() {
-		slices.SortFunc(s.cand, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
-	}
-	return walk(s.cand, u)
+	return 0
 }
 
-// keepNucleus cuts cand to the shortest run of the greatest whose weights reach TopP of all.
-func (s *Sampler) keepNucleus() {
-	total := 0.0
-	for _, c := range s.cand {
-		total += c.w
+// draw chooses from adjusted logits with u in [0, 1).
+func (s *Sampler) draw(l []float32, u float64) int32 {
+	w := weights{float64(l[greatest(l)]), float64(s.p.Temperature)}
+	m := float64(s.p.MinP)
+	s.cand = s.cand[:0]
+	switch k := s.p.topK(len(l)); {
+	case k > 0:
+		s.keepGreatest(l, k)
+		for i := range s.cand {
+			s.cand[i].w = w.of(s.cand[i].l)
+		}
+		total := 0.0
+		for _, c := range s.cand {
+			total += c.w
+		}
+		s.keepNucleus(total)
+	case s.p.nucleus():
+		total := 0.0
+		for _, v := range l {
+			total += w.of(v)
+		}
+		// All tokens lighter than rest/n weigh less than rest together, so none of them is needed to reach the share.
+		s.keepHeavier(l, w, (1-float64(s.p.TopP))*total/float64(len(l)))
+		s.keepNucleus(total)
+	case m > 0:
+		s.keepHeavier(l, w, m)
+	default:
+		return s.walk(len(l), u, func(i int) (int32, float64) { return int32(i), w.of(l[i]) })
 	}
-	// All tokens lighter than rest/n together weigh less than rest, so none of them is needed to reach the share: only
-	// the others are sorted.
-	share := float64(s.p.TopP) * total
-	floor := (total - share) / float64(len(s.cand)) * 0.999
-	s.cand = slices.DeleteFunc(s.cand, func(c candidate) bool { return c.w < floor })
+	if m > 0 { // the greatest weight is 1
+		s.cand = slices.DeleteFunc(s.cand, func(c candidate) bool { return c.w < m })
+	}
+	slices.SortFunc(s.cand, func(a, b candidate) int { return cmp.Compare(a.id, b.id) })
+	return s.walk(len(s.cand), u, func(i int) (int32, float64) { return s.cand[i].id, s.cand[i].w })
+}
+
+// keepHeavier makes cand those of l whose weight is at least floor, and perhaps some that are hardly lighter. It takes
+// one comparison for each of the others.
+func (s *Sampler) keepHeavier(l []float32, w weights, floor float64) {
+	least := math.Log(floor) - 1e-3
+	for i, v := range l {
+		if w.scaled(v) >= least {
+			s.cand = append(s.cand, candidate{int32(i), v, w.of(v)})
+		}
+	}
+}
+
+// keepNucleus cuts cand to the shortest run of the greatest whose weights reach TopP of total.
+func (s *Sampler) keepNucleus(total float64) {
+	if !s.p.nucleus() {
+		return
+	}
 	slices.SortFunc(s.cand, order)
-	sum := 0.0
+	share, sum := float64(s.p.TopP)*total, 0.0
 	for i, c := range s.cand {
 		if sum += c.w; sum >= share {
 			s.cand = s.cand[:i+1]
@@ -109,32 +128,60 @@ func sift(h []candidate) {
 	}
 }
 
-func walk(cand []candidate, u float64) int32 {
-	total := 0.0
-	for _, c := range cand {
-		total += c.w
+// run is the survivors of one block of ids.
+type run struct {
+	first int
+	sum   float64
+}
+
+// block is how many ids are summed by themselves before their sum is added to the others.
+const block = 1024
+
+// walk chooses among n survivors in id order: the first whose running sum is over u times the whole sum. Sums are taken
+// by blocks of ids, so that only the weights of one block are asked for twice, and added in one order, whoever survives.
+func (s *Sampler) walk(n int, u float64, at func(int) (id int32, w float64)) (chosen int32) {
+	s.runs = s.runs[:0]
+	of := int32(-1) // the block that the last run is of
+	for i := range n {
+		id, w := at(i)
+		if id/block != of {
+			of = id / block
+			s.runs = append(s.runs, run{first: i})
+		}
+		s.runs[len(s.runs)-1].sum += w
+		if w > 0 {
+			chosen = id // should rounding leave nobody: the last that has weight
+		}
 	}
-	sum, last := 0.0, cand[0].id
-	for _, c := range cand {
-		if c.w == 0 {
+	total := 0.0
+	for _, r := range s.runs {
+		total += r.sum
+	}
+	before := 0.0
+	for _, r := range s.runs {
+		if before+r.sum <= u*total {
+			before += r.sum
 			continue
 		}
-		last = c.id
-		if sum += c.w; sum > u*total {
-			return c.id
+		sum := 0.0
+		for i := r.first; ; i++ { // ends at the latest with r.sum
+			id, w := at(i)
+			if sum += w; before+sum > u*total {
+				return id
+			}
 		}
 	}
-	return last
+	return chosen
 }
 
 // logprobs fills c from raw logits: log-softmax, with the sum of exponentials in float64.
 func (s *Sampler) logprobs(raw []float32, c *Choice) {
-	best := float64(raw[greatest(raw)])
+	w := weights{float64(raw[greatest(raw)]), 1}
 	sum := 0.0
 	for _, v := range raw {
-		sum += math.Exp(float64(v) - best)
+		sum += w.of(v)
 	}
-	lse := best + math.Log(sum)
+	lse := w.best + math.Log(sum)
 	c.Logprob = float32(float64(raw[c.ID]) - lse)
 	if s.p.Top == 0 {
 		return

@@ -100,7 +100,7 @@ func TestSurvivorsAreThoseOfTheDefinition(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range 40 {
-			u := (float64(i) + 0.5) / 40
+			u := (float64(i) + 0.5123) / 40
 			if got, want := s.draw(l, u), define(l, p, u); got != want {
 				t.Fatalf("%+v: draw(%v) = %d, want %d", p, u, got, want)
 			}
@@ -114,7 +114,7 @@ func define(l []float32, p Params, u float64) int32 {
 		z := (float64(v) - float64(slices.Max(l))) / float64(p.Temperature)
 		all[i] = candidate{id: int32(i), l: v}
 		if z >= negligible {
-			all[i].w = math.Exp(z)
+			all[i].w = exp(z)
 		}
 	}
 	slices.SortFunc(all, order)
@@ -135,7 +135,7 @@ func define(l []float32, p Params, u float64) int32 {
 	}
 	all = slices.DeleteFunc(all, func(c candidate) bool { return c.w < float64(p.MinP) })
 	slices.SortFunc(all, func(a, b candidate) int { return int(a.id - b.id) })
-	return walk(all, u)
+	return new(Sampler).walk(len(all), u, func(i int) (int32, float64) { return all[i].id, all[i].w })
 }
 
 func TestProbabilitiesSumToOne(t *testing.T) {

@@ -10,6 +10,7 @@ type Sampler struct {
 	counts map[int32]float32  // of the answer; kept only for a frequency or presence penalty
 	row    []float32          // adjusted logits
 	cand   []candidate
+	runs   []run
 }
 
 // Choice is what was chosen at a position. Logprobs are of the raw logits, and there only when asked for.
