@@ -16,10 +16,12 @@ import (
 const (
 	readyEvery = time.Second     // how often the health service's answer is renewed
 	leaveTime  = 2 * time.Second // most of the drain time that the registry gets
+	cutTime    = 2 * time.Second // what calls that were cut off get to notice it
 )
 
 // Run serves until ctx ends, then drains: not ready, out of the registry, the hooks, the running calls. It returns nil
-// when everything ended within the drain time, and Unavailable when calls were cut off. It is called once.
+// when everything ended within the drain time, and Unavailable when calls were cut off. It is called once, and returns even if
+// a handler ignores the end of its context; that is Internal, and the handler's goroutine is lost.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.Close()
 	if err := s.rulesFit(); err != nil {
@@ -29,8 +31,17 @@ func (s *Server) Run(ctx context.Context) error {
 	defer wg.Wait()
 	admin, failed := newHTTP(s.mux), make(chan error, 2)
 	defer admin.Close()
-	wg.Go(func() { failed <- errs.Mark(s.grpc.Serve(s.grpcLn), errs.Unavailable) })
-	defer s.grpc.Stop()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		failed <- errs.Mark(s.grpc.Serve(s.grpcLn), errs.Unavailable)
+	}()
+	defer func() {
+		if !s.stuck {
+			s.grpc.Stop()
+			<-served
+		}
+	}()
 	wg.Go(func() {
 		if err := admin.Serve(s.adminLn); !errors.Is(err, http.ErrServerClosed) {
 			failed <- errs.Mark(err, errs.Unavailable)
@@ -138,9 +149,21 @@ func (s *Server) drain(leave func(context.Context) error) error {
 		s.Log.Info("drained")
 		return nil
 	case <-ctx.Done():
-		s.grpc.Stop() // makes GracefulStop return
+	}
+	cut := make(chan struct{})
+	go func() { // Stop waits for GracefulStop, which waits for the handlers
+		defer close(cut)
+		s.grpc.Stop()
 		<-done
+	}()
+	timer := time.NewTimer(cutTime)
+	defer timer.Stop()
+	select {
+	case <-cut:
 		return errs.New(errs.Unavailable, "drain: calls were still running after %v and were cut off", s.conf.Drain)
+	case <-timer.C:
+		s.stuck = true
+		return errs.New(errs.Internal, "drain: a handler still ran %v after its context's end", cutTime)
 	}
 }
 
@@ -149,7 +172,7 @@ func (s *Server) Close() error { return s.close() }
 
 func (s *Server) release() error {
 	var err error
-	if s.grpc != nil {
+	if s.grpc != nil && !s.stuck {
 		s.grpc.Stop()
 	}
 	for _, ln := range []interface{ Close() error }{s.grpcLn, s.adminLn} {

@@ -128,6 +128,29 @@ func TestCallsThatOutlastTheDrainAreCutOff(t *testing.T) {
 	}
 }
 
+func TestAHandlerThatIgnoresItsEndDoesNotHoldUpTheExit(t *testing.T) {
+	c := plainConfig("decode", "d1")
+	c.Drain = 100 * time.Millisecond
+	s := newServer(t, c)
+	entered, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	svc := &stub{beat: func(context.Context) error { close(entered); <-release; close(ended); return nil }}
+	svc.on(s, Anyone)
+	stop := running(t, s)
+	caller := client(t, newServer(t, plainConfig("router", "r1")), registry.Instance{Service: "decode", ID: "d1", Address: s.Addr()})
+	called := make(chan struct{})
+	go func() {
+		defer close(called)
+		_, _ = caller.Beat(t.Context(), &meshv1.BeatRequest{})
+	}()
+	<-entered
+	if err := stop(); errs.KindOf(err) != errs.Internal || !strings.Contains(err.Error(), "handler") {
+		t.Errorf("Run = %v, want internal: the handler is the bug", err)
+	}
+	<-called
+	close(release) // for goleak: a real process would be gone
+	<-ended
+}
+
 func TestARegistryThatIsAwayDoesNotHoldUpTheDrain(t *testing.T) {
 	c := plainConfig("decode", "d1")
 	c.Registry = "embedded://127.0.0.1:1"

@@ -46,6 +46,7 @@ type Server struct {
 	mux       *http.ServeMux
 	draining  chan struct{}
 	close     func() error
+	stuck     bool // a handler outlived the drain: stopping again would wait for it
 
 	mu    sync.Mutex
 	hooks []func(context.Context)

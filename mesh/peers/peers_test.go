@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,4 +267,32 @@ func TestWatchRefusesABadName(t *testing.T) {
 	if _, err := Watch(t.Context(), script{}, "", nowhere); errs.KindOf(err) != errs.Invalid {
 		t.Errorf("Watch of no service = %v, want invalid", err)
 	}
+}
+
+func TestAPeerThatComesBackIsDialledAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var dials atomic.Int32
+		r := script{make(chan []registry.Instance)}
+		s, err := Watch(t.Context(), r, "decode", func(in registry.Instance) (*grpc.ClientConn, error) {
+			return grpc.NewClient("passthrough:///"+in.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
+					dials.Add(1)
+					return nil, errors.New("nowhere")
+				}))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		r.sets <- of("d1")
+		time.Sleep(time.Hour) // by now the connection waits for minutes between attempts
+		r.sets <- nil
+		synctest.Wait()
+		before := dials.Load()
+		r.sets <- of("d1")
+		synctest.Wait()
+		if got := dials.Load(); got != before+1 {
+			t.Errorf("%d dials as the peer came back, want 1", got-before)
+		}
+	})
 }

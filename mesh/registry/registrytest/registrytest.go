@@ -245,6 +245,17 @@ func away(t *testing.T, b Backend) {
 	w.stays("d1 d2", 2*TTL)
 	b.Restart(t)
 	w.stays("d1 d2", 4*TTL) // longer than instances are held: both beat again
+	// One that died meanwhile is held as well: nobody can tell it from one that has not beaten yet.
+	ctx, kill := context.WithCancel(t.Context())
+	if _, err := b.Open(t).Register(ctx, inst("d3"), well); err != nil {
+		t.Fatal(err)
+	}
+	w.until("d1 d2 d3")
+	b.Kill(t)
+	kill()
+	b.Restart(t)
+	w.stays("d1 d2 d3", TTL)
+	w.until("d1 d2")
 	s.ill.Store(true)
 	w.until("d2")
 	fresh := watch(t, b.Open(t), "decode")
