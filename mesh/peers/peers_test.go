@@ -274,7 +274,7 @@ func TestAPeerThatComesBackIsDialledAtOnce(t *testing.T) {
 		var dials atomic.Int32
 		r := script{make(chan []registry.Instance)}
 		s, err := Watch(t.Context(), r, "decode", func(in registry.Instance) (*grpc.ClientConn, error) {
-			return grpc.NewClient("passthrough:///"+in.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+			return grpc.NewClient("passthrough:///"+in.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(), grpc.WithIdleTimeout(0),
 				grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) {
 					dials.Add(1)
 					return nil, errors.New("nowhere")
