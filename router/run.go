@@ -39,7 +39,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer m.Close()
+	defer func() { _ = m.Close() }() // Run has closed it, but for the returns before
 	if m.Registry == nil {
 		return errs.New(errs.Invalid, "-registry is needed")
 	}
@@ -47,7 +47,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return errs.New(errs.Invalid, "-model: %w", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	key, err := readKey(c.AdmissionKey)
 	if err != nil {
 		return err

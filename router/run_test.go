@@ -183,9 +183,10 @@ func TestTheProcess(t *testing.T) {
 		answer <- string(b) + errText(err)
 	}()
 	<-hold
-	if _, body := get(t, "http://"+addr.Admin+"/debug/requests"); !strings.Contains(body, `"outcome":"running"`) || !strings.Contains(body, `"verdicts_equal":true`) {
-		t.Errorf("/debug/requests: %s", body)
-	}
+	eventually(t, "/debug/requests shows the running request", func() bool {
+		_, body := get(t, "http://"+addr.Admin+"/debug/requests")
+		return strings.Contains(body, `"outcome":"running"`) && strings.Contains(body, `"verdicts_equal":true`)
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }() // the running request is let end
 	eventually(t, "the router takes no new request", func() bool { code, _ := get(t, "http://"+addr.HTTP+"/healthz"); return code == 0 })

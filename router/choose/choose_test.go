@@ -69,7 +69,8 @@ func TestRoutes(t *testing.T) {
 		{"nobody", choose.Fleet{}, choose.Request{Tokens: 100, MaxNew: 5}, "unavailable"},
 		{"decode has other weights than the router", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", func(w *choose.Worker) { w.ModelRevision = "w2" })}}, choose.Request{Tokens: 1, MaxNew: 5}, "unavailable"},
 		{"the pair was lost", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "unavailable"},
-		{"the pair was lost, and decode may", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "unsplit:no-prefill  d"},
+		{"the pair was lost, and decode may", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "unavailable"},
+		{"decode alone was lost, and there is another", choose.Fleet{Decode: []choose.Worker{worker("d", self), worker("d2", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"", "d"}: true}}, "unsplit:no-prefill  d2"},
 		{"the pair was lost, and there is another", choose.Fleet{Prefill: []choose.Worker{p, worker("p2")}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "split:grpc p2 d"},
 		{"too long", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 1900, MaxNew: 101}, "limit"},
 	} {
@@ -106,6 +107,14 @@ func TestLimits(t *testing.T) {
 	}
 	if got := choose.Effective(f, model); got != 300 {
 		t.Errorf("effective limit %d, want 300: what every half can hold", got)
+	}
+	f.Prefill[0].Up = false
+	if got := choose.Effective(f, model); got != 0 {
+		t.Errorf("effective limit %d without a prefill worker, want 0", got)
+	}
+	f.Decode[0].SelfPrefill = true
+	if got := choose.Effective(f, model); got != 900 {
+		t.Errorf("effective limit %d of decode alone, want 900", got)
 	}
 }
 
@@ -174,7 +183,7 @@ func TestPlanProperties(t *testing.T) {
 			if r.Tokens > 1 && r.MaxNew > 0 {
 				for _, d := range f.Decode {
 					for _, p := range f.Prefill {
-						if allowed(p, d, r, r.MaxNew) && !r.Without[choose.Pair{Prefill: p.ID, Decode: d.ID}] && !(r.Tokens <= r.UnsplitBelow) {
+						if allowed(p, d, r, r.MaxNew) && !r.Without[choose.Pair{Prefill: p.ID, Decode: d.ID}] && r.Tokens > r.UnsplitBelow {
 							t.Fatalf("%v, and yet %s with %s is allowed", err, p.ID, d.ID)
 						}
 					}

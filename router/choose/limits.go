@@ -29,19 +29,30 @@ func (l Limit) holds(n, maxNew uint32) bool {
 }
 
 // Effective is the context length that every ready pair can hold, whichever is picked: the smallest of all their
-// limits. It is 0 when no pair is ready.
+// limits. While no pair is ready it is that of the decode workers that serve alone, and 0 when there is none either.
 func Effective(f Fleet, m Model) uint32 {
-	var least uint32
+	var pairs, alone uint32
 	ps := usable(f.Prefill, m)
 	for _, d := range usable(f.Decode, m) {
+		if d.SelfPrefill {
+			alone = least(alone, of(nil, d, m))
+		}
 		for _, p := range partners(d, ps, nil) {
-			l := of(&p, d, m)
-			if most := min(l.Prompt, l.Total); least == 0 || most < least {
-				least = most
-			}
+			pairs = least(pairs, of(&p, d, m))
 		}
 	}
-	return least
+	if pairs == 0 {
+		return alone
+	}
+	return pairs
+}
+
+func least(sofar uint32, l Limit) uint32 {
+	most := min(l.Prompt, l.Total)
+	if sofar == 0 || most < sofar {
+		return most
+	}
+	return sofar
 }
 
 // Request is what has to be placed.

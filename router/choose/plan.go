@@ -97,10 +97,21 @@ func candidates(f Fleet, m Model, r Request) ([]option, Why) {
 		return single, UnsplitSingle
 	case r.Tokens <= r.UnsplitBelow && len(self) > 0:
 		return self, UnsplitShort
-	case len(split) > 0:
+	case len(split) > 0 || retries(r):
 		return split, ""
 	}
 	return self, UnsplitNoPrefill
+}
+
+// retries reports whether a pair was lost already. Its request goes to another pair or fails: decode alone would be a
+// different route for the same request.
+func retries(r Request) bool {
+	for p, lost := range r.Without {
+		if lost && p.Prefill != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // filter keeps what holds r, and returns the largest limits of all options for the refusal's text.

@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/protos/proof"
 	"leasehold.dev/router/apierr"
 	"leasehold.dev/router/keys"
+	"leasehold.dev/router/meter"
 	"leasehold.dev/router/rest"
 	"leasehold.dev/router/shape"
 )
@@ -25,21 +26,23 @@ const bodyTime = 30 * time.Second
 
 // Front is the public HTTP handler: REST, gRPC by its content type over HTTP/2, and the health routes.
 type Front struct {
-	keys *keys.Ring
-	rest http.Handler
-	grpc *grpc.Server
-	mux  *http.ServeMux
+	keys  *keys.Ring
+	meter *meter.Meter
+	rest  http.Handler
+	grpc  *grpc.Server
+	mux   *http.ServeMux
 }
 
-// NewFront serves s. conn must lead to s and nowhere else; admin answers /healthz, /readyz and /metrics.
-func NewFront(ctx context.Context, ring *keys.Ring, s *grpc.Server, conn *grpc.ClientConn, admin http.Handler) (*Front, error) {
+// NewFront serves service, which is registered at s. conn must lead to s and nowhere else; admin answers /healthz, /readyz
+// and /metrics.
+func NewFront(ctx context.Context, service *Service, s *grpc.Server, conn *grpc.ClientConn, admin http.Handler) (*Front, error) {
 	g, err := gateway(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{keys: ring, rest: g, grpc: s, mux: http.NewServeMux()}
-	f.mux.Handle("/v1/chat/completions", f.post(rest.Chat))
-	f.mux.Handle("/v1/completions", f.post(rest.Completion))
+	f := &Front{keys: service.Keys, meter: service.Meter, rest: g, grpc: s, mux: http.NewServeMux()}
+	f.mux.Handle("/v1/chat/completions", f.post("chat.completions", rest.Chat))
+	f.mux.Handle("/v1/completions", f.post("completions", rest.Completion))
 	f.mux.Handle("/v1/models", f.get())
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		f.mux.Handle(path, admin)
@@ -57,18 +60,19 @@ func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // post checks method, key and body, in this order, before the gateway sees the request.
-func (f *Front) post(check func([]byte) (*rest.Body, error)) http.Handler {
+func (f *Front) post(endpoint string, check func([]byte) (*rest.Body, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.allowed(w, r, http.MethodPost) {
+			f.meter.Refused(endpoint)
 			return
 		}
 		body, err := readBody(w, r)
-		if err != nil {
-			respond(w, apierr.From(err, ""))
-			return
+		var clean *rest.Body
+		if err == nil {
+			clean, err = check(body)
 		}
-		clean, err := check(body)
 		if err != nil {
+			f.meter.Refused(endpoint)
 			respond(w, apierr.From(err, ""))
 			return
 		}
@@ -135,5 +139,5 @@ func respond(w http.ResponseWriter, e *apierr.Error) {
 	}
 	h.Set("Content-Type", typeJSON)
 	w.WriteHeader(e.HTTP)
-	w.Write(append(shape.Error(e), '\n')) // a client that is gone is no error of ours
+	_, _ = w.Write(append(shape.Error(e), '\n')) // a client that is gone is no error of ours
 }

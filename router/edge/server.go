@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -41,10 +42,9 @@ func NewServer(ctx context.Context, lis net.Listener, s *Service, admin http.Han
 		return nil, err
 	}
 	out.conn = conn
-	front, err := NewFront(ctx, s.Keys, out.grpc, conn, admin)
+	front, err := NewFront(ctx, s, out.grpc, conn, admin)
 	if err != nil {
-		conn.Close()
-		return nil, err
+		return nil, errors.Join(err, conn.Close())
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

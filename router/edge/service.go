@@ -135,14 +135,23 @@ type call struct {
 	stream grpc.ServerStream
 	id     string
 	start  time.Time
+	tenant *keys.Tenant // nil: no such key
 	entry  *record.Entry
 	first  time.Duration
 }
 
+// begin makes a call and its record. A request without a key leaves no record, or anybody could push out those of
+// tenants.
 func (s *Service) begin(stream grpc.ServerStream, endpoint string, streams bool) *call {
-	c := &call{s: s, stream: stream, id: hex.EncodeToString(proof.NewID()), start: time.Now()}
-	c.entry = s.Records.Begin(&record.Request{ID: c.id, Endpoint: endpoint, Stream: streams, Start: c.start,
-		Outcome: record.Running, Model: s.Runner.ModelName})
+	c := &call{s: s, stream: stream, id: hex.EncodeToString(proof.NewID()), start: time.Now(), tenant: s.tenant(stream.Context())}
+	r := &record.Request{ID: c.id, Endpoint: endpoint, Stream: streams, Start: c.start, Outcome: record.Running, Model: s.Runner.ModelName}
+	ring := s.Records
+	if c.tenant == nil {
+		ring = &record.Ring{}
+	} else {
+		r.Tenant = c.tenant.Name
+	}
+	c.entry = ring.Begin(r)
 	s.Meter.Started()
 	return c
 }
@@ -153,11 +162,10 @@ func (c *call) serve(parse func() (*validate.Request, []int32, error), open func
 	if err := c.stream.SetHeader(metadata.Pairs(HeaderRequest, c.id)); err != nil {
 		return c.end(err)
 	}
-	tenant := c.s.tenant(ctx)
+	tenant := c.tenant
 	if tenant == nil {
 		return c.end(apierr.InvalidKey())
 	}
-	c.entry.Update(func(r *record.Request) { r.Tenant = tenant.Name })
 	leave, ok := c.s.tenants.enter(tenant.Name, tenant.MaxConcurrent)
 	if !ok {
 		return c.end(apierr.RateLimit(1, "Rate limit reached: %d requests of yours run at once. Please retry after 1 s.", tenant.MaxConcurrent))

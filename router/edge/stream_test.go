@@ -3,6 +3,7 @@ package edge_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -238,7 +239,7 @@ func TestGRPCTenants(t *testing.T) {
 	if err != nil || full.GetFull().GetChoices()[0].GetMessage().GetContent() != "The sky is blue" {
 		t.Fatalf("answer %v, %v", full, err)
 	}
-	if _, err = s.Recv(); err != io.EOF {
+	if _, err = s.Recv(); !errors.Is(err, io.EOF) {
 		t.Fatalf("after the answer: %v, want EOF", err)
 	}
 	req.Model = "nobody"

@@ -149,8 +149,14 @@ func (w *world) eventually(what string, ok func() bool) {
 // client does not keep connections, so that none outlives a test.
 var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 
+// reply is an answer whose body was read.
+type reply struct {
+	StatusCode int
+	Header     http.Header
+}
+
 // send is one HTTP request; header lines are "Name: value".
-func (w *world) send(method, path, body string, header ...string) (*http.Response, string) {
+func (w *world) send(method, path, body string, header ...string) (reply, string) {
 	w.t.Helper()
 	req, err := http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body))
 	if err != nil {
@@ -169,10 +175,10 @@ func (w *world) send(method, path, body string, header ...string) (*http.Respons
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return res, string(b)
+	return reply{res.StatusCode, res.Header}, string(b)
 }
 
-func (w *world) post(path, body string) (*http.Response, string) {
+func (w *world) post(path, body string) (reply, string) {
 	w.t.Helper()
 	return w.send("POST", path, body, "Authorization: Bearer ka", "Content-Type: application/json")
 }

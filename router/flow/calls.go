@@ -177,7 +177,7 @@ func (d *decodeCall) open(ctx context.Context) (*decodev1.Admitted, error) {
 
 func (d *decodeCall) recv() (*decodev1.GenerateResponse, error) {
 	m, err := d.stream.Recv()
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return nil, errs.New(errs.Corrupt, "decode worker %s ended the stream before Finished", d.a.route.Decode.ID)
 	}
 	if err != nil {
@@ -211,7 +211,7 @@ func (d *decodeCall) next() (*decodev1.Tokens, *decodev1.Finished, error) {
 	case *decodev1.GenerateResponse_Tokens:
 		return e.Tokens, nil, nil
 	case *decodev1.GenerateResponse_Finished:
-		if extra, err := d.stream.Recv(); err != io.EOF {
+		if extra, err := d.stream.Recv(); !errors.Is(err, io.EOF) {
 			if err == nil {
 				return nil, nil, d.order(extra, "the end")
 			}

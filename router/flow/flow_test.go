@@ -168,7 +168,7 @@ func TestFailuresBeforeTheFirstToken(t *testing.T) {
 		{"P says a row too few", func(p *scripted.Prefill, _ *scripted.Decode) { p.Twist = func(v *meshv1.PrefillVerdict) { v.Rows-- } }, errs.Corrupt, false},
 		{"D found a page too few", func(_ *scripted.Prefill, d *scripted.Decode) { d.Twist = func(v *meshv1.DecodeVerdict) { v.Pages-- } }, errs.Corrupt, false},
 		{"D ends without a word", func(_ *scripted.Prefill, d *scripted.Decode) {
-			d.Step = func(context.Context, *meshv1.Admission, int) error { return scripted.Silence }
+			d.Step = func(context.Context, *meshv1.Admission, int) error { return scripted.ErrSilence }
 		}, errs.Corrupt, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestFailuresBeforeTheFirstToken(t *testing.T) {
 }
 
 func TestAFailureAfterTheFirstTokenIsNotRetried(t *testing.T) {
-	for name, end := range map[string]error{"lost": errs.New(errs.Unavailable, "gone"), "silent": scripted.Silence, "check": errs.New(errs.Corrupt, "NaN")} {
+	for name, end := range map[string]error{"lost": errs.New(errs.Unavailable, "gone"), "silent": scripted.ErrSilence, "check": errs.New(errs.Corrupt, "NaN")} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.NewPrefill(w.Status("p", "b1"))

@@ -104,6 +104,13 @@ func (m *Meter) Ended(endpoint, outcome string, ttft, total time.Duration) {
 	}
 }
 
+// Refused counts a request that ended at the door.
+func (m *Meter) Refused(endpoint string) {
+	if m.requests != nil {
+		m.requests.Add(context.Background(), 1, metric.WithAttributes(attribute.String("endpoint", endpoint), attribute.String("outcome", "refused")))
+	}
+}
+
 // Route counts an admission.
 func (m *Meter) Route(why string) { add(m.routes, 1, "route", why) }
 

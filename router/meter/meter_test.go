@@ -17,6 +17,7 @@ func TestEveryMetricIsRecordedUnderItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Refused("completions")
 	m.Started()
 	m.Ended("completions", "ok", time.Second, 2*time.Second)
 	m.Route("split:grpc")
@@ -47,6 +48,7 @@ func TestEveryMetricIsRecordedUnderItsName(t *testing.T) {
 
 func TestTheZeroMeterRecordsNothing(t *testing.T) {
 	var m meter.Meter
+	m.Refused("x")
 	m.Started()
 	m.Ended("x", "ok", time.Second, time.Second)
 	m.Route("x")

@@ -89,5 +89,5 @@ func (g *Ring) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(map[string]any{"requests": out}) // a client that is gone is no error of ours
+	_ = json.NewEncoder(w).Encode(map[string]any{"requests": out}) // a client that is gone is no error of ours
 }

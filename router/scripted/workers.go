@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -166,7 +167,7 @@ func (d *Decode) answer(ctx context.Context, a *meshv1.Admission, how *decodev1.
 	for i := 0; i <= len(d.Text); i++ {
 		if d.Step != nil {
 			if err := d.Step(ctx, a, i); err != nil {
-				if err == Silence {
+				if errors.Is(err, ErrSilence) {
 					return nil
 				}
 				return err
@@ -195,5 +196,5 @@ func (d *Decode) answer(ctx context.Context, a *meshv1.Admission, how *decodev1.
 	return send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Finished{Finished: f}})
 }
 
-// Silence, returned by Step, ends the stream with status OK and without Finished.
-var Silence = errs.New(errs.Internal, "scripted: the end without a word")
+// ErrSilence is what Step returns to end the stream with status OK and without Finished.
+var ErrSilence = errs.New(errs.Internal, "scripted: the end without a word")
