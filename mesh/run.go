@@ -23,14 +23,14 @@ const (
 // when everything ended within the drain time, and Unavailable when calls were cut off. It is called once, and returns even if
 // a handler ignores the end of its context; that is Internal, and the handler's goroutine is lost.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	if err := s.rulesFit(); err != nil {
 		return err
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	admin, failed := newHTTP(s.mux), make(chan error, 2)
-	defer admin.Close()
+	defer func() { _ = admin.Close() }()
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
@@ -60,8 +60,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.Log.InfoContext(ctx, "serving", "grpc", s.Addr(), "admin", s.AdminAddr())
 	select {
 	case err := <-failed:
-		s.drain(leave)
-		return err
+		return errors.Join(err, s.drain(leave))
 	case <-ctx.Done():
 		return s.drain(leave)
 	}

@@ -149,7 +149,7 @@ func TestAPeerThatLeftIsClosedAfterTheGrace(t *testing.T) {
 		if closed(d1) {
 			t.Error("closed before the grace was over: running calls were cut off")
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if !closed(d1) || closed(d2) {
 			t.Errorf("after the grace: d1 closed %v, d2 closed %v", closed(d1), closed(d2))

@@ -137,7 +137,7 @@ func TestEndOfStreamStaysEOF(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Recv(); err != io.EOF {
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
 		t.Errorf("Recv = %v, want io.EOF", err)
 	}
 }

@@ -162,7 +162,7 @@ func freePorts(t testing.TB, n int) []int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer ln.Close()
+		defer func() { _ = ln.Close() }()
 		ports = append(ports, ln.Addr().(*net.TCPAddr).Port)
 	}
 	return ports
