@@ -25,6 +25,7 @@ const again = 200 * time.Millisecond
 type Fleet struct {
 	Prefill, Decode *peers.Set
 	log             *slog.Logger
+	now             func() time.Time
 
 	mu     sync.Mutex
 	status map[key]*seen
@@ -40,7 +41,7 @@ type seen struct {
 
 // New follows both sets. The sets stay the caller's.
 func New(prefill, decode *peers.Set, log *slog.Logger) *Fleet {
-	return &Fleet{Prefill: prefill, Decode: decode, log: log, status: map[key]*seen{}, open: map[key]uint32{}}
+	return &Fleet{Prefill: prefill, Decode: decode, log: log, now: time.Now, status: map[key]*seen{}, open: map[key]uint32{}}
 }
 
 // Run watches the workers until ctx ends.
@@ -64,7 +65,7 @@ func (f *Fleet) list(service string, set *peers.Set) []choose.Worker {
 		w := choose.Worker{ID: p.ID, Reason: "it has sent no status"}
 		if s := f.status[k]; s != nil {
 			w = s.worker
-			if age := time.Since(s.at); w.Up && age > Stale {
+			if age := f.now().Sub(s.at); w.Up && age > Stale {
 				w.Up, w.Reason = false, "its last status is old"
 			}
 		}
@@ -192,7 +193,7 @@ func (f *Fleet) heard(k key, s *meshv1.WorkerStatus) {
 	}
 	f.mu.Lock()
 	before := f.status[k]
-	f.status[k] = &seen{w, time.Now()}
+	f.status[k] = &seen{w, f.now()}
 	f.mu.Unlock()
 	if before == nil || before.worker.Up != w.Up || before.worker.Reason != w.Reason {
 		f.log.Info("worker", "service", k.service, "worker", k.id, "ready", w.Up, "reason", w.Reason)

@@ -190,9 +190,9 @@ func worse(a, b error) error {
 	return a
 }
 
+// close ends both calls; gRPC lets go of a stream whose context ended.
 func (a *attempt) close() {
 	a.cancel(context.Canceled)
-	a.decode.drain()
 	for _, done := range a.done {
 		done()
 	}

@@ -221,15 +221,3 @@ func (d *decodeCall) next() (*decodev1.Tokens, *decodev1.Finished, error) {
 	}
 	return nil, nil, d.order(m, "Tokens or Finished")
 }
-
-// drain waits until gRPC has let go of the cancelled stream.
-func (d *decodeCall) drain() {
-	if d == nil || d.stream == nil {
-		return
-	}
-	for {
-		if _, err := d.stream.Recv(); err != nil {
-			return
-		}
-	}
-}
