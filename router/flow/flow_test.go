@@ -323,24 +323,30 @@ func TestAWorkerThatNeverAnswersIsLeftAlone(t *testing.T) {
 	}
 }
 
+// One half knows that a check failed; the other sees only that its peer went away.
 func TestAnEchoOfACorruptHalfIsNotRetried(t *testing.T) {
-	w := newWorld(t)
-	for _, id := range []string{"p1", "p2"} { // P sees only that its peer went away ...
-		w.NewPrefill(w.Status(id, "b1")).Do = func(context.Context, *meshv1.Admission) error { return errs.New(errs.Unavailable, "the Pull broke") }
-	}
-	var calls []*scripted.Decode
-	for _, id := range []string{"d1", "d2"} { // ... and D knows why
-		d := w.NewDecode(w.Status(id, "b2"))
-		d.Rewrite = func(error) error { return errs.New(errs.Corrupt, "page 3: digest differs") }
-		calls = append(calls, d)
-	}
-	w.settle(2, 2)
-	_, _, err := w.answer(t.Context(), w.job(200, 8))
-	if errs.KindOf(err) != errs.Corrupt {
-		t.Fatalf("error %v, want D's Corrupt", err)
-	}
-	if n := calls[0].Calls.Load() + calls[1].Calls.Load(); n != 1 {
-		t.Errorf("%d attempts, want 1", n)
+	gone, failed := errs.New(errs.Unavailable, "the Pull broke"), errs.New(errs.Corrupt, "page 3: digest differs")
+	for who, errors := range map[string]struct{ p, d error }{"D knows": {gone, failed}, "P knows": {failed, gone}} {
+		t.Run(who, func(t *testing.T) {
+			w := newWorld(t)
+			for _, id := range []string{"p1", "p2"} {
+				w.NewPrefill(w.Status(id, "b1")).Do = func(context.Context, *meshv1.Admission) error { return errors.p }
+			}
+			var calls []*scripted.Decode
+			for _, id := range []string{"d1", "d2"} {
+				d := w.NewDecode(w.Status(id, "b2"))
+				d.Rewrite = func(error) error { return errors.d }
+				calls = append(calls, d)
+			}
+			w.settle(2, 2)
+			_, _, err := w.answer(t.Context(), w.job(200, 8))
+			if errs.KindOf(err) != errs.Corrupt {
+				t.Fatalf("error %v, want the failed check", err)
+			}
+			if n := calls[0].Calls.Load() + calls[1].Calls.Load(); n != 1 {
+				t.Errorf("%d attempts, want 1", n)
+			}
+		})
 	}
 }
 
