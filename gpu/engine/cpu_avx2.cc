@@ -1,5 +1,6 @@
 // cpu_avx2.cc: the path for AVX2 + FMA + F16C.
 #if defined(__x86_64__)
+#pragma GCC optimize("fp-contract=off") // a * b + c is two roundings; cgo refuses the flag
 #include <immintrin.h>
 
 #include "cpu_kernels.h"

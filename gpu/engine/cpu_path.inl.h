@@ -2,9 +2,15 @@
 // LH_CPU_AVX512 and a name, and includes this. Nothing of the standard library is used inside: code that the linker may
 // merge with another file's copy must not be compiled for a machine that this process may not have.
 
+#ifdef LH_EMULATE_AVX512 // emulated intrinsics are long: nothing is forced, or gcc takes many minutes
+#define INL inline
+#define INL_LAMBDA
+#define UNROLL
+#else
 #define INL inline __attribute__((always_inline))
 #define INL_LAMBDA __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 64")
+#endif
 
 namespace lh::cpu {
 namespace {

@@ -1,0 +1,1 @@
+#include "../cpu_avx2.cc"

@@ -1,0 +1,1 @@
+#include "../cpu_avx512.cc"
