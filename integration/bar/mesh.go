@@ -1,9 +1,11 @@
 package bar
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
 
 	"leasehold.dev/integration/scenario"
 )
@@ -27,6 +29,25 @@ func scenarios(all ...scenario.Scenario) func(context.Context, *Env) (Result, er
 		}
 		return Result{Met: failed == nil, Figures: figures}, failed
 	}
+}
+
+// runFailures kills every process, and Consul as the test of package control does.
+func runFailures(ctx context.Context, e *Env) (Result, error) {
+	r, err := scenarios(scenario.Failures...)(ctx, e)
+	consul := goTest(ctx, e, "leasehold.dev/integration/control", "TestConsulAway|TestStaleCatalogue")
+	e.sayf("Consul killed: %v", errWord(consul))
+	r.Figures["Consul killed, stream and new requests"] = consul == nil
+	r.Met = r.Met && consul == nil
+	return r, errors.Join(err, consul)
+}
+
+// goTest runs tests by name. None found is a failure.
+func goTest(ctx context.Context, e *Env, pkg, names string) error {
+	out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^("+names+")$", pkg).CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS")) {
+		return fmt.Errorf("%s %s: %w\n%s", pkg, names, err, out)
+	}
+	return nil
 }
 
 func errWord(err error) string {

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/cli/local"
 	"leasehold.dev/integration/driver"
 	"leasehold.dev/integration/rogue"
+	"leasehold.dev/integration/scenario"
 	"leasehold.dev/integration/scenario/stagetest"
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/protos/errs"
@@ -146,7 +147,7 @@ func lies() []lie {
 		{"H3", "one row too few", completed(func(c *brokerv1.Completion) { c.Rows-- })},
 		{"H3", "another tenant", completed(func(c *brokerv1.Completion) { c.Tenant += "x" })},
 		{"H3", "another model revision", completed(func(c *brokerv1.Completion) { c.ModelRevision = proof.NewSecret() })},
-		{"H4", "an old epoch", completed(func(c *brokerv1.Completion) { c.Epoch-- })},
+		{"H4", "no epoch", completed(func(c *brokerv1.Completion) { c.Epoch = 0 })},
 		{"H4", "an old instance", completed(func(c *brokerv1.Completion) { c.Instance = proof.NewID() })},
 		{"H4", "an unknown admission", completed(func(c *brokerv1.Completion) { c.AdmissionId = proof.NewID() })},
 		{"H4", "for another receiver", completed(func(c *brokerv1.Completion) { c.DestinationInstance = proof.NewID() })},
@@ -236,8 +237,28 @@ func TestLies(t *testing.T) {
 			if err != nil && strings.Contains(err.Error(), "internal error") {
 				t.Errorf("the error does not say what was wrong: %v", err)
 			}
+			refusedByRouter(t, st)
 			baseline(t, st)
 		})
 	}
+	// Another attach's epoch is nothing that decode's broker could know; prefill's verdict has the right one, and the
+	// router compares.
+	t.Run("H4 another epoch", func(t *testing.T) {
+		proxy.Lie(completed(func(c *brokerv1.Completion) { c.Epoch++ }))
+		refusedByRouter(t, st)
+		baseline(t, st)
+	})
 	truth()
+}
+
+// refusedByRouter asks as a tenant does: a 500 that tells nothing of the inside, no token, and no second try.
+func refusedByRouter(t *testing.T, st *scenario.Stage) {
+	t.Helper()
+	a, err := st.Post(t.Context(), "/v1/completions", st.Key(), map[string]any{"model": st.Loaded.Name, "prompt": ids(230), "max_tokens": 4, "stream": true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Err == nil || a.Err.Status != 500 || a.Text != "" || a.Completed {
+		t.Errorf("the tenant got %+v, %v, want status 500 alone", a, a.Err)
+	}
 }

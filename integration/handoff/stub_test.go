@@ -51,13 +51,17 @@ func newStub(t *testing.T, st *scenario.Stage, seal func(*stub, uint32, uint32, 
 }
 
 // run is the stub's PrefillService.Run.
-func (s *stub) run(ctx context.Context, ticket *meshv1.SignedAdmission, a *meshv1.Admission, tokens []int32) (*meshv1.PrefillVerdict, error) {
+func (s *stub) run(ctx context.Context, ticket *meshv1.SignedAdmission, a *meshv1.Admission, tokens []int32) (v *meshv1.PrefillVerdict, err error) {
 	rows := uint32(len(tokens)) - 1
 	l, err := s.c.Reserve(ctx, client.Reservation{Admission: ticket, Role: brokerv1.Role_ROLE_SOURCE, TokenIDs: tokens, Pages: proof.Pages(uint32(len(tokens)), 0)})
 	if err != nil {
 		return nil, err
 	}
-	defer l.Retire(context.WithoutCancel(ctx), false, "stub", nil)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Retire(context.WithoutCancel(ctx), false, "stub", nil))
+		}
+	}()
 	seq, err := s.p.OpenSeq(0, l.Pages, l.Tags, nil)
 	if err != nil {
 		return nil, err

@@ -116,11 +116,12 @@ func twoPrefills(c *local.Config) {
 
 func killedBefore(service string, another bool) func(context.Context, Setup) (map[string]any, error) {
 	return func(ctx context.Context, s Setup) (map[string]any, error) {
-		change := func(*local.Config) {}
-		if another {
-			change = twoPrefills
-		}
-		st, err := Open(ctx, s, change)
+		st, err := Open(ctx, s, func(c *local.Config) {
+			c.Decodes[0].Args = []string{"-self-prefill=-1"} // decode alone would be another way
+			if another {
+				twoPrefills(c)
+			}
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -2,8 +2,10 @@ package scenario
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -145,4 +147,38 @@ func Until(ctx context.Context, f func() error) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// Routes counts the last requests by the prefill worker that the router gave them to.
+func (st *Stage) Routes(ctx context.Context) (map[string]int, error) {
+	a, err := st.Process("router/router-0").Addr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Admin+"/debug/requests", nil)
+	if err != nil {
+		return nil, err
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer res.Body.Close()
+	var doc struct {
+		Requests []struct {
+			Choices []struct {
+				Prefill string `json:"prefill"`
+			} `json:"choices"`
+		} `json:"requests"`
+	}
+	if err := json.NewDecoder(res.Body).Decode(&doc); err != nil {
+		return nil, err
+	}
+	out := map[string]int{}
+	for _, r := range doc.Requests {
+		for _, c := range r.Choices {
+			out[c.Prefill]++
+		}
+	}
+	return out, nil
 }
