@@ -58,7 +58,7 @@ func (f *flags) server() (server.Config, error) {
 	}
 	l, revision, tokenizer, err := layout.FromFile(f.model, f.backend)
 	if err != nil {
-		return server.Config{}, err
+		return server.Config{}, errs.New(errs.Invalid, "-model: %w", err)
 	}
 	return server.Config{
 		Dir: f.dir, Layout: l, ModelRevision: revision, TokenizerRevision: tokenizer,
