@@ -38,6 +38,7 @@ type Process struct {
 	addr   Addr          // of the last start; kept for a restart on the same address
 	exited chan struct{} // closed when the current run has ended
 	err    error         // of the current run, once exited
+	killed bool          // the current run, by Kill
 }
 
 // newProcess describes a program and starts nothing. dir gets its log and its address file.
@@ -76,7 +77,7 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	exited := make(chan struct{})
-	p.cmd, p.exited, p.err = cmd, exited, nil
+	p.cmd, p.exited, p.err, p.killed = cmd, exited, nil, false
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
@@ -149,6 +150,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 
 // Kill ends the run with SIGKILL and waits for it.
 func (p *Process) Kill() error {
+	p.mu.Lock()
+	p.killed = true
+	p.mu.Unlock()
 	if err := p.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
@@ -156,7 +160,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks with SIGTERM, and after grace kills. It returns an error if the program did not end by itself with code 0.
+// Stop asks with SIGTERM, and after grace kills. It returns an error if the program did not end by itself with code 0,
+// unless Kill ended it.
 func (p *Process) Stop(grace time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -165,13 +170,19 @@ func (p *Process) Stop(grace time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-p.Exited():
-		if err := p.Err(); err != nil {
+		if err := p.Err(); err != nil && !p.wasKilled() {
 			return fmt.Errorf("%s ended with %w; its log ends:\n%s", p.Name, err, p.tail())
 		}
 		return nil
 	case <-t.C:
 		return errors.Join(fmt.Errorf("%s did not stop within %v; its log ends:\n%s", p.Name, grace, p.tail()), p.Kill())
 	}
+}
+
+func (p *Process) wasKilled() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.killed
 }
 
 // Log is the path of the program's log.

@@ -28,12 +28,7 @@ func startRegistry(ctx context.Context, identityDir, log string) (*embeddedRegis
 		out.Close()
 		return nil, fmt.Errorf("local: registry: %w", err)
 	}
-	srv := embedded.NewServer()
-	srv.Register(s.GRPC())
-	for _, m := range embedded.Methods() {
-		s.Allow(m, mesh.Anyone)
-	}
-	s.OnDrain(func(context.Context) { srv.Close() })
+	mesh.ServeRegistry(s)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	r := &embeddedRegistry{addr: s.Addr(), cancel: cancel, done: make(chan error, 1)}
 	go func() {

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
 
+	"leasehold.dev/gpu/engine"
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/kvbroker/transfer"
 	"leasehold.dev/protos/errs"
@@ -179,20 +181,47 @@ func (p *parked) Read(place, off uint32, dst []byte) error {
 	return nil
 }
 
-// Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose.
-func (p *parked) Complete(pages uint32, bytes uint64) (*brokerv1.Completion, error) {
+// Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose; and
+// when a page is not any more what was sealed.
+func (p *parked) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
+	if err := p.unchanged(); err != nil {
+		return nil, err
+	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	if p.err != nil {
 		return nil, p.err
 	}
 	if p.local {
-		bytes = uint64(pages) * p.b.own.PageBytes // nothing moved; the core asks for an acknowledgement of all of it
+		size = uint64(pages) * p.b.own.PageBytes // nothing moved; the core asks for an acknowledgement of all of it
 	}
-	send, err := p.core.Step(transfer.Received{Pages: pages, Bytes: bytes})
+	send, err := p.core.Step(transfer.Received{Pages: pages, Bytes: size})
 	if err != nil {
 		p.err = err
 		return nil, err
 	}
 	return send.Completion, nil
+}
+
+// unchanged digests the pages once more after the last was sealed. The receiver digests what it got; but a page that
+// changed after it was sent was still read here, for the rows of every later page. A local Pull's receiver digests these
+// very pages itself.
+func (p *parked) unchanged() error {
+	if p.local {
+		return nil
+	}
+	p.b.mu.Lock()
+	sealed, pages := p.core.Sealed(), p.pages
+	p.b.mu.Unlock()
+	for i, want := range sealed {
+		got, _, err := engine.PageSum(p.b.cfg.Layout, p.b.pool.Page(pages[i].Page), p.core.RowsOf(uint32(i)), p.b.keys)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(got[:], want) {
+			p.b.metrics.incident("source")
+			return errs.New(errs.Corrupt, "pull: page %d changed after it was sealed: %x, was %x", i, got, want)
+		}
+	}
+	return nil
 }

@@ -44,19 +44,33 @@ func (s *workerService) Seal(_ context.Context, req *brokerv1.SealRequest) (*bro
 	if err != nil {
 		return nil, err
 	}
-	seals, err := sealsOf(req.Pages)
-	if err != nil {
-		return nil, err
-	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if _, err := s.b.stepLocked(lease.Seal{Ref: ref, Seals: seals}); err != nil {
-		return nil, err
+	return &brokerv1.SealResponse{}, s.b.distrust(ref, s.b.seal(ref, req.Pages))
+}
+
+// seal takes seals of a lease. Callers hold mu.
+func (b *Broker) seal(ref lease.Ref, pages []*brokerv1.PageSeal) error {
+	seals, err := sealsOf(pages)
+	if err != nil {
+		return err
 	}
-	if h := s.b.held[ref.Lease]; h != nil && h.src != nil {
-		err = h.src.seal(seals)
+	if _, err := b.stepLocked(lease.Seal{Ref: ref, Seals: seals}); err != nil {
+		return err
 	}
-	return &brokerv1.SealResponse{}, err
+	if h := b.held[ref.Lease]; h != nil && h.src != nil {
+		return h.src.seal(seals)
+	}
+	return nil
+}
+
+// distrust takes a lease back whose worker reports what cannot be: a wrong or missing number or digest. Its receiver
+// hears that a check failed, which is never tried again, whatever the worker says next. Callers hold mu.
+func (b *Broker) distrust(ref lease.Ref, err error) error {
+	if k := errs.KindOf(err); err != nil && (k == errs.Invalid || k == errs.Corrupt) {
+		b.stepLocked(lease.Revoke{Lease: ref.Lease, Kind: errs.Corrupt, Reason: err.Error()})
+	}
+	return err
 }
 
 // Finish implements WorkerService.
@@ -65,16 +79,22 @@ func (s *workerService) Finish(_ context.Context, req *brokerv1.FinishRequest) (
 	if err != nil {
 		return nil, err
 	}
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	resp, err := s.b.finish(ref, req)
+	return resp, s.b.distrust(ref, err)
+}
+
+// finish ends a lease's writing. Callers hold mu.
+func (b *Broker) finish(ref lease.Ref, req *brokerv1.FinishRequest) (*brokerv1.FinishResponse, error) {
 	seals, err := sealsOf(req.Pages)
 	if err != nil {
 		return nil, err
 	}
-	s.b.mu.Lock()
-	defer s.b.mu.Unlock()
-	if _, err := s.b.stepLocked(lease.Finish{Ref: ref, Seals: seals, Rows: req.Rows}); err != nil {
+	if _, err := b.stepLocked(lease.Finish{Ref: ref, Seals: seals, Rows: req.Rows}); err != nil {
 		return nil, err
 	}
-	h := s.b.held[ref.Lease]
+	h := b.held[ref.Lease]
 	if h == nil || h.src == nil {
 		return nil, errs.New(errs.Internal, "finish: lease %s has no Pull", ref.Lease)
 	}
@@ -121,19 +141,19 @@ func (s *workerService) Retire(_ context.Context, req *brokerv1.RetireRequest) (
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	s.b.noteFaults(ref, req.Faults)
+	explained := s.b.table.Check(ref) != nil // the lease had ended when the worker's kernels met the tags
 	if _, err := s.b.stepLocked(lease.Retired{Ref: ref, OK: req.Ok, Reason: clip(req.Reason)}); err != nil {
 		return nil, err
 	}
+	s.b.noteFaults(ref, req.Faults, explained)
 	return &brokerv1.RetireResponse{}, nil
 }
 
-// noteFaults tells faults that a revoke explains from those that nothing does. Callers hold mu.
-func (b *Broker) noteFaults(ref lease.Ref, faults []*brokerv1.Fault) {
+// noteFaults counts fault records; those that no revoke explains are an incident.
+func (b *Broker) noteFaults(ref lease.Ref, faults []*brokerv1.Fault, explained bool) {
 	if len(faults) == 0 {
 		return
 	}
-	explained := b.table.Check(ref) != nil // the lease had ended when the worker's kernels met the tags
 	b.metrics.faults(len(faults), explained)
 	if !explained {
 		f := faults[0]

@@ -229,6 +229,12 @@ func (s *Source) Want() (from, rows, pages uint32) { return s.from, s.rows, s.pa
 // Pages that are sealed so far.
 func (s *Source) Pages() uint32 { return uint32(len(s.digests)) }
 
+// Sealed is the digest of each sealed page by place, for a look at the pages at rest. It is not to be changed.
+func (s *Source) Sealed() [][]byte { return s.digests }
+
+// RowsOf is how many rows a place holds.
+func (s *Source) RowsOf(place uint32) uint32 { return rowsOf(s.rows, place) }
+
 // Root over the ordered digests, for the worker's verdict; nil before Finished.
 func (s *Source) Root() []byte {
 	if !s.finished || s.err != nil {
