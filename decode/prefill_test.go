@@ -89,7 +89,11 @@ func (g *rig) generateSplit(req *decodev1.GenerateRequest, p *prefiller, rows ui
 	defer prefill.Wait()
 	return g.generate(context.Background(), req, func(m *decodev1.GenerateResponse) {
 		if m.GetAdmitted() != nil {
-			prefill.Go(func() { _ = p.run(context.Background(), req, rows) })
+			prefill.Go(func() {
+				if err := p.run(context.Background(), req, rows); err != nil {
+					g.t.Logf("prefill of %d tokens: %v", len(req.TokenIds), err)
+				}
+			})
 		}
 	})
 }

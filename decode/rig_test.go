@@ -177,7 +177,7 @@ func watch(t *testing.T, h *Host, status func() *meshv1.WorkerStatus, f func(*me
 		}
 		return nil
 	})
-	if err != enough {
+	if !errors.Is(err, enough) {
 		t.Fatalf("no such status: %v; the last was %v", err, last)
 	}
 }

@@ -114,7 +114,7 @@ func (g *rig) until(f func(*meshv1.WorkerStatus) bool) {
 		}
 		return nil
 	})
-	if err != enough {
+	if !errors.Is(err, enough) {
 		g.t.Fatalf("no such status: %v; the last was %v", err, last)
 	}
 }

@@ -28,7 +28,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer srv.Close()
+	defer func() { _ = srv.Close() }()
 	host, err := worker.Open(w, worker.Own{ID: srv.ID(), Log: srv.Log, Meter: srv.Meter}, Broker(w.BrokerDir, srv.ID()))
 	if err != nil {
 		return err

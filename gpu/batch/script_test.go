@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,7 @@ func replay(t *testing.T, src string) string {
 }
 
 func isCommand(word string) bool {
-	return strings.Contains(" limits admit start feed end expire plan load ", " "+word+" ")
+	return slices.Contains([]string{"limits", "admit", "start", "feed", "end", "expire", "plan", "load"}, word)
 }
 
 func parseLimits(t *testing.T, s string) *Planner {

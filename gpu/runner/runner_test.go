@@ -265,11 +265,11 @@ func TestDetachEndsEveryTaskOfThatPoolAndNoOther(t *testing.T) {
 			t.Error("a task is not done when Detach has returned")
 			continue
 		}
-		if task.Err() != why {
+		if !errors.Is(task.Err(), why) {
 			t.Errorf("ended with %v, want %v", task.Err(), why)
 		}
 	}
-	if _, err := g.Admit(first, Request{Tenant: "a", Tokens: 1}); err != why {
+	if _, err := g.Admit(first, Request{Tenant: "a", Tokens: 1}); !errors.Is(err, why) {
 		t.Errorf("Admit on a detached pool = %v, want %v", err, why)
 	}
 	if err := wait(t, stays); err != nil {

@@ -43,7 +43,7 @@ func Write(t testing.TB, o Options) string {
 	if err != nil {
 		t.Fatalf("tiny model: %v", err)
 	}
-	defer full.Close()
+	defer func() { _ = full.Close() }()
 	path := filepath.Join(t.TempDir(), "tiny.gguf")
 	if err := os.WriteFile(path, build(full, o), 0o600); err != nil {
 		t.Fatalf("tiny model: %v", err)

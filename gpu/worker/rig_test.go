@@ -138,7 +138,7 @@ func (g *rig) until(t *testing.T, f func(*meshv1.WorkerStatus) bool) *meshv1.Wor
 		}
 		return nil
 	})
-	if err != enough {
+	if !errors.Is(err, enough) {
 		t.Fatalf("no such status: %v; the last was %v", err, last)
 	}
 	return last
