@@ -58,7 +58,7 @@ func goClient(t *testing.T, url, key, model string) string {
 	if got != want || acc.Choices[0].FinishReason != "length" || acc.Usage.CompletionTokens != 24 {
 		t.Errorf("streamed %q (%s, usage %+v), whole %q", got, acc.Choices[0].FinishReason, acc.Usage, want)
 	}
-	p.Model = "gpt-99"
+	p.Model, p.StreamOptions = "gpt-99", openai.ChatCompletionStreamOptionsParam{} // which is for streams only
 	_, err = client.Chat.Completions.New(ctx, p)
 	var api *openai.Error
 	if !errors.As(err, &api) || api.StatusCode != 404 || api.Code != "model_not_found" {

@@ -92,7 +92,7 @@ func TestH5(t *testing.T) {
 				var out driver.Outcome
 				go func() {
 					var err error
-					out, err = st.Driver.Run(t.Context(), driver.Request{Tenant: "demo", IDs: ids(3000), MaxNew: 4, Prefill: "prefill-0", Decode: "decode-0"})
+					out, err = st.Driver.Run(t.Context(), driver.Request{Tenant: "demo", IDs: ids(1200), MaxNew: 4, Prefill: "prefill-0", Decode: "decode-0"})
 					done <- err
 				}()
 				err = scenario.Until(t.Context(), func() error { return tt.in(t.Context()) })
