@@ -201,10 +201,10 @@ extern "C" size_t lh_pack_bytes(const lh_model *m) {
 
 extern "C" int lh_pack(const lh_model *m, void *out, size_t bytes, uint32_t threads, char *err, int errcap) try {
   using namespace lh::cpu;
-  if (!m || !out) return lh::fail(LH_EINVAL, err, errcap, "pack: no model or no memory");
+  if (!m) return lh::fail(LH_EINVAL, err, errcap, "pack: no model");
   Packed p;
-  if (int rc = plan_pack(*m, &p, err, errcap)) return rc;
-  if (bytes != p.bytes) return lh::fail(LH_EINVAL, err, errcap, "pack: %zu bytes given, want %zu", bytes, p.bytes);
+  if (int rc = plan_pack(*m, &p, err, errcap)) return rc; // before out: without memory, it tells why bytes are 0
+  if (!out || bytes != p.bytes) return lh::fail(LH_EINVAL, err, errcap, "pack: %zu bytes given, want %zu", bytes, p.bytes);
   uint8_t *base = static_cast<uint8_t *>(out);
   advise_huge(out, bytes);
   std::vector<Job> jobs = jobs_of(*m, p);

@@ -3,14 +3,19 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-#include <x86intrin.h>
 
 #include <climits>
 
 namespace lh::cpu {
 namespace {
 
-constexpr uint64_t kSpinCycles = 100000; // 30 to 50 us
+constexpr int kSpins = 800; // 10 to 30 us
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
 
 void futex(std::atomic<uint32_t> *word, int op, uint32_t value) {
   syscall(SYS_futex, reinterpret_cast<uint32_t *>(word), op, value, nullptr, nullptr, 0);
@@ -27,9 +32,9 @@ void Barrier::wait() {
     if (sleepers_.load(std::memory_order_seq_cst)) futex(&phase_, FUTEX_WAKE_PRIVATE, INT_MAX);
     return;
   }
-  for (uint64_t start = __rdtsc(); __rdtsc() - start < kSpinCycles;) {
+  for (int i = 0; i < kSpins; i++) {
     if (phase_.load(std::memory_order_acquire) != phase) return;
-    _mm_pause();
+    relax();
   }
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   while (phase_.load(std::memory_order_seq_cst) == phase) futex(&phase_, FUTEX_WAIT_PRIVATE, phase);
