@@ -39,7 +39,7 @@ func Run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer srv.Close()
+	defer func() { _ = srv.Close() }()
 	c.Name, c.Log, c.Meter = srv.ID(), srv.Log, srv.Meter
 	if !f.mesh.Insecure {
 		c.Caller = callingBroker

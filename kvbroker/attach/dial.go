@@ -32,14 +32,14 @@ func Dial(ctx context.Context, dir, worker string) (*Session, error) {
 		return nil, errs.New(errs.Unavailable, "attach: %w", err)
 	}
 	c := nc.(*net.UnixConn)
-	stop := context.AfterFunc(ctx, func() { c.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
 	s, err := exchange(c, worker)
 	if !stop() && err == nil { // the deadline may be set on a connection that is to live on
 		s.abandon()
 		err = errs.New(errs.Unavailable, "attach: %w", context.Cause(ctx))
 	}
 	if err != nil {
-		c.Close()
+		_ = c.Close()
 		return nil, err
 	}
 	s.wg.Go(s.watch)
@@ -55,7 +55,7 @@ func exchange(c *net.UnixConn, worker string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.Offer.check()
+	err = s.check()
 	if err == nil && len(fs) != 2 {
 		err = errs.New(errs.Invalid, "attach: %d descriptors came, want 2", len(fs))
 	}
@@ -75,8 +75,8 @@ func (s *Session) abandon() {
 func (s *Session) watch() {
 	defer close(s.closed)
 	var b [1]byte
-	s.c.Read(b[:])
-	s.c.Close()
+	_, _ = s.c.Read(b[:]) // whatever ends it, it has ended
+	_ = s.c.Close()
 }
 
 // Closed is closed when the broker has gone or has hung up.
@@ -84,7 +84,7 @@ func (s *Session) Closed() <-chan struct{} { return s.closed }
 
 // Close ends the attach and waits for its watcher. The broker revokes the handle's leases.
 func (s *Session) Close() error {
-	s.c.Close()
+	_ = s.c.Close()
 	s.wg.Wait()
 	return nil
 }

@@ -83,13 +83,13 @@ func (p *Pending) Identify() (*Conn, error) {
 func (p *Pending) identify() (*Conn, error) {
 	// The request first: a socket that is closed over unread data swallows the refusal.
 	var r Request
-	p.c.SetReadDeadline(time.Now().Add(requestTimeout))
+	_ = p.c.SetReadDeadline(time.Now().Add(requestTimeout))
 	extra, err := receive(p.c, &r)
 	closeAll(extra)
 	if err != nil {
 		return nil, err
 	}
-	p.c.SetReadDeadline(time.Time{})
+	_ = p.c.SetReadDeadline(time.Time{})
 	peer, err := allowed(p.c, p.uids)
 	if err != nil {
 		return nil, err
@@ -108,9 +108,9 @@ func (p *Pending) identify() (*Conn, error) {
 }
 
 func refuse(c *net.UnixConn, why error) {
-	defer c.Close()
-	c.SetWriteDeadline(time.Now().Add(time.Second))
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
 	_ = send(c, Offer{Protocol: Protocol, Error: why.Error(), Kind: uint8(errs.KindOf(why))}) // it may be gone already
+	_ = c.Close()
 }
 
 // Conn is one attached process.
@@ -129,7 +129,7 @@ type Conn struct {
 // Grant sends the offer and the descriptors.
 func (k *Conn) Grant(o Offer, pool, tags *os.File) error {
 	o.Protocol = Protocol
-	k.c.SetWriteDeadline(time.Now().Add(requestTimeout))
+	_ = k.c.SetWriteDeadline(time.Now().Add(requestTimeout))
 	return send(k.c, o, pool, tags)
 }
 
@@ -143,12 +143,12 @@ func (k *Conn) Closed() <-chan struct{} { return k.closed }
 func (k *Conn) Exited() <-chan struct{} { return k.exited }
 
 // Hangup closes the socket: the worker sees its end. The process is watched on.
-func (k *Conn) Hangup() { k.c.Close() }
+func (k *Conn) Hangup() { _ = k.c.Close() }
 
 // Forget closes socket and pidfd and waits for the watchers: nobody will learn any more whether the process is gone.
 func (k *Conn) Forget() {
 	k.once.Do(func() {
-		k.c.Close()
+		_ = k.c.Close()
 		k.pidfd.Close()
 	})
 	k.wg.Wait()
@@ -158,8 +158,8 @@ func (k *Conn) Forget() {
 func (k *Conn) watchSocket() {
 	defer close(k.closed)
 	var b [1]byte
-	k.c.Read(b[:])
-	k.c.Close()
+	_, _ = k.c.Read(b[:]) // whatever ends it, it has ended
+	_ = k.c.Close()
 }
 
 // watchProcess parks on the pidfd in the runtime's poller: it is readable once the process has exited.
@@ -200,7 +200,7 @@ func pidfdOf(c *net.UnixConn, pid int32) (*os.File, error) {
 	}
 	unix.CloseOnExec(fd)
 	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
+		_ = unix.Close(fd)
 		return nil, fmt.Errorf("pidfd: %w", err)
 	}
 	return os.NewFile(uintptr(fd), "pidfd"), nil

@@ -70,7 +70,7 @@ func Attach(ctx context.Context, c Config) (*Client, error) {
 	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
 		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes}
 	if err := k.start(ctx, c); err != nil {
-		k.Close()
+		_ = k.Close()
 		return nil, err
 	}
 	return k, nil
@@ -142,7 +142,7 @@ func (c *Client) Close() error {
 		c.stop()
 	}
 	if c.conn != nil {
-		c.conn.Close()
+		_ = c.conn.Close()
 	}
 	err := c.session.Close()
 	c.wg.Wait()

@@ -117,8 +117,8 @@ func (c *Client) undo(req *brokerv1.ReserveRequest) {
 		ctx, cancel := bounded(context.Background())
 		defer cancel()
 		resp, err := c.rpc.Reserve(ctx, &brokerv1.ReserveRequest{RequestId: req.RequestId, Attach: c.token})
-		if err == nil {
-			c.rpc.Retire(ctx, &brokerv1.RetireRequest{Attach: c.token, Lease: resp.Lease, Epoch: resp.Epoch, Reason: "the worker gave up"})
+		if err == nil { // when this fails too, the lease ends with its deadline and this process
+			_, _ = c.rpc.Retire(ctx, &brokerv1.RetireRequest{Attach: c.token, Lease: resp.Lease, Epoch: resp.Epoch, Reason: "the worker gave up"})
 		}
 	})
 }

@@ -69,7 +69,7 @@ func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 		in = &incoming{msg: m}
 	}
 	r := data.Reader()
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	in.err = in.read(r, data.Len())
 	return in.err
 }

@@ -3,6 +3,7 @@ package mover
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -84,7 +85,7 @@ func TestUnmarshalRefuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			in := &incoming{msg: &brokerv1.PullResponse{}, place: tt.place}
-			if err := (codec{}).Unmarshal(split(tt.bytes, 100), in); errs.KindOf(err) != errs.Corrupt || in.err != err {
+			if err := (codec{}).Unmarshal(split(tt.bytes, 100), in); errs.KindOf(err) != errs.Corrupt || !errors.Is(in.err, err) {
 				t.Errorf("Unmarshal = %v, want corrupt, and kept", err)
 			}
 		})

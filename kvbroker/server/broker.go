@@ -97,8 +97,14 @@ func (b *Broker) start() (err error) {
 	brokerv1.RegisterWorkerServiceServer(b.workers, &workerService{b: b})
 	b.wg.Go(b.clearPages)
 	b.wg.Go(b.acceptWorkers)
-	b.wg.Go(func() { b.workers.Serve(b.workerLn) })
+	b.wg.Go(b.serveWorkers)
 	return nil
+}
+
+func (b *Broker) serveWorkers() {
+	if err := b.workers.Serve(b.workerLn); err != nil && b.ctx.Err() == nil {
+		b.cfg.Log.Error("worker socket", "error", err)
+	}
 }
 
 // maxWorkerMessage is room for the token ids of the longest request: 2^20 ids of 5 bytes, and the rest.
@@ -125,7 +131,7 @@ func (b *Broker) Ready(context.Context) error {
 
 // Drain stops granting and waits until no lease is left, or ctx ends.
 func (b *Broker) Drain(ctx context.Context) {
-	b.step(lease.Drain{Reason: "the broker stops"})
+	b.report(lease.Drain{Reason: "the broker stops"})
 	for {
 		b.mu.Lock()
 		left, changed := len(b.held), b.idle
@@ -152,7 +158,7 @@ func (b *Broker) Close() {
 	b.mu.Unlock()
 	b.stop()
 	if b.attachLn != nil {
-		b.attachLn.Close()
+		_ = b.attachLn.Close()
 	}
 	if b.workers != nil {
 		b.workers.Stop()
@@ -162,7 +168,7 @@ func (b *Broker) Close() {
 		b.metrics.close()
 	}
 	if b.pool != nil {
-		b.pool.Close()
+		_ = b.pool.Close()
 	}
 }
 

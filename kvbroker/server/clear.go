@@ -61,7 +61,7 @@ func (b *Broker) clearLease(z lease.Zero) {
 		clean = append(clean, p)
 	}
 	if len(clean) > 0 {
-		b.step(lease.Zeroed{Pages: clean})
+		b.report(lease.Zeroed{Pages: clean})
 	}
 }
 

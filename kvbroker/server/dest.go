@@ -62,7 +62,7 @@ func (d *destination) Page(place uint32) ([]byte, error) {
 
 // Landed implements [mover.Destination].
 func (d *destination) Landed(place uint32) error {
-	_, err := d.b.step(lease.Arrived{Lease: d.id, Place: place})
+	err := d.b.step(lease.Arrived{Lease: d.id, Place: place})
 	return err
 }
 
@@ -99,7 +99,7 @@ func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
 		d.giveUp(err)
 	}
 	if d.local == nil {
-		d.b.step(lease.PullEnded{Lease: d.id, OK: err == nil})
+		d.b.report(lease.PullEnded{Lease: d.id, OK: err == nil})
 	}
 	if err != nil {
 		return nil, err
@@ -112,7 +112,7 @@ func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
 }
 
 func (d *destination) giveUp(err error) {
-	d.b.step(lease.TransferFailed{Lease: d.id, Kind: errs.KindOf(err), Reason: err.Error()})
+	d.b.report(lease.TransferFailed{Lease: d.id, Kind: errs.KindOf(err), Reason: err.Error()})
 }
 
 // take checks what has arrived, at rest, and grants it.
@@ -123,11 +123,11 @@ func (d *destination) take(c *brokerv1.Completion, moved mover.Moved) (*brokerv1
 	d.peer.Epoch = c.GetEpoch()
 	if d.local != nil {
 		d.peer.Epoch = d.local.ref.Epoch
-		if _, err := d.b.step(lease.Handover{From: d.local.ref.Lease, To: d.id}); err != nil {
+		if err := d.b.step(lease.Handover{From: d.local.ref.Lease, To: d.id}); err != nil {
 			return nil, err
 		}
 	}
-	if _, err := d.b.step(lease.Verify{Lease: d.id}); err != nil {
+	if err := d.b.step(lease.Verify{Lease: d.id}); err != nil {
 		return nil, err
 	}
 	found, rows, err := d.find()

@@ -121,7 +121,7 @@ func (b *Broker) hangUp(h *handle, why string) {
 	h.hungUp = true
 	close(h.dead)
 	for _, l := range b.leasesOf(h) {
-		b.stepLocked(lease.Revoke{Lease: l, Kind: errs.Unavailable, Reason: why})
+		b.reportLocked(lease.Revoke{Lease: l, Kind: errs.Unavailable, Reason: why})
 	}
 	b.cfg.Log.Info("worker detached", "worker", h.worker, "epoch", h.epoch, "reason", why)
 }
@@ -139,7 +139,7 @@ func (b *Broker) leasesOf(h *handle) (ids []lease.ID) {
 func (b *Broker) workerGone(h *handle) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stepLocked(lease.WorkerGone{Attach: h.token})
+	b.reportLocked(lease.WorkerGone{Attach: h.token})
 	delete(b.handles, h.token)
 	b.acquit(h.token)
 	b.cfg.Log.Info("worker process gone", "worker", h.worker, "epoch", h.epoch)

@@ -204,7 +204,7 @@ func (n *node) count(t *testing.T, name, key, value string) int64 {
 				points = d.DataPoints
 			}
 			for _, p := range points {
-				if v, ok := p.Attributes.Value(attributeKey(key)); m.Name == name && (key == "" || ok && v.Emit() == value) {
+				if v, ok := p.Attributes.Value(attributeKey(key)); m.Name == name && (key == "" || ok && v.String() == value) {
 					total += p.Value
 				}
 			}

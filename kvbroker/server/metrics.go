@@ -23,7 +23,7 @@ const (
 	MetricLeaseEvents = "leasehold_broker_lease_events" // counter by event and role
 	MetricPullBytes   = "leasehold_broker_pull_bytes"   // counter: page bytes that arrived
 	MetricRefused     = "leasehold_broker_refused"      // counter by what and kind
-	MetricIncidents   = "leasehold_broker_incidents"    // counter by kind: late_write, transfer, fault
+	MetricIncidents   = "leasehold_broker_incidents"    // counter by kind: late_write, transfer, source, fault
 	MetricFaults      = "leasehold_broker_faults"       // counter by explained: fault records of workers
 )
 
@@ -100,7 +100,7 @@ func countLeases(leases []lease.Info) map[leaseClass]int64 {
 	return n
 }
 
-func (m *metrics) close() { m.unregister() }
+func (m *metrics) close() { _ = m.unregister() }
 
 func (m *metrics) lease(r lease.Record) {
 	m.leaseEvents.Add(context.Background(), 1, metric.WithAttributes(attribute.String("event", r.Kind.String()), attribute.String("role", r.Role.String())))

@@ -173,7 +173,7 @@ func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, t
 		err = errs.New(errs.Unavailable, "reserve: the worker gave up: %w", context.Cause(ctx))
 	}
 	if err == nil && d.local == nil {
-		_, err = b.step(lease.PullStarted{Lease: h.id})
+		err = b.step(lease.PullStarted{Lease: h.id})
 	}
 	if err != nil {
 		d.cancel(err)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"testing"
@@ -80,7 +81,7 @@ func (g *rogue) Pull(stream grpc.BidiStreamingServer[brokerv1.PullRequest, broke
 		return g.attached(open)
 	}
 	src := &rogueSource{g: g, open: open}
-	if err := mover.Serve(stream, src, uint32(small.PageBytes())); err != nil && err != errSilent {
+	if err := mover.Serve(stream, src, uint32(small.PageBytes())); err != nil && !errors.Is(err, errSilent) {
 		return err
 	}
 	if g.twice {

@@ -60,9 +60,9 @@ func (b *Broker) unpark(p *parked, err error) {
 	switch {
 	case !p.bound:
 	case !p.local:
-		b.stepLocked(lease.PullEnded{Lease: p.ref.Lease, OK: err == nil})
+		b.reportLocked(lease.PullEnded{Lease: p.ref.Lease, OK: err == nil})
 	case err != nil: // a local Pull has no mover: its receiver says that it is over
-		b.stepLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(err), Reason: "the receiver failed: " + err.Error()})
+		b.reportLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(err), Reason: "the receiver failed: " + err.Error()})
 	}
 }
 
@@ -128,7 +128,7 @@ func (p *parked) finished(seals []lease.PageSeal, rows uint32) (*brokerv1.Finish
 // lose tells the receiver that nothing good will come any more. Callers hold mu.
 func (p *parked) lose(why error) {
 	if p.err == nil {
-		p.step(transfer.Lost{Err: why})
+		_ = p.step(transfer.Lost{Err: why}) // the error is why
 		p.err = why
 	}
 	notify(p.changed)
@@ -138,7 +138,7 @@ func (p *parked) lose(why error) {
 func (p *parked) Next(ctx context.Context) (uint32, error) {
 	for {
 		place, err := p.poll()
-		if err != errNothingYet {
+		if !errors.Is(err, errNothingYet) {
 			return place, err
 		}
 		select {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -23,10 +24,25 @@ type held struct {
 }
 
 // step applies ev to the table and carries out its effects.
-func (b *Broker) step(ev lease.Event) ([]lease.Effect, error) {
+func (b *Broker) step(ev lease.Event) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stepLocked(ev)
+	_, err := b.stepLocked(ev)
+	return err
+}
+
+// report is step for what has happened, wanted or not: the table refuses it only when the shell has a bug.
+func (b *Broker) report(ev lease.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.reportLocked(ev)
+}
+
+// reportLocked is report for callers that hold mu.
+func (b *Broker) reportLocked(ev lease.Event) {
+	if _, err := b.stepLocked(ev); err != nil && !b.closed {
+		b.cfg.Log.Error("the table refused a report", "event", fmt.Sprintf("%T", ev), "error", err)
+	}
 }
 
 // stepLocked is step for callers that hold mu.
@@ -129,7 +145,7 @@ func (h *held) expireAt(b *Broker, at time.Time) {
 	b.wg.Add(1)
 	h.timer = time.AfterFunc(time.Until(at), func() {
 		defer b.wg.Done()
-		b.step(lease.Expire{Lease: h.id})
+		b.report(lease.Expire{Lease: h.id})
 	})
 }
 
@@ -144,8 +160,8 @@ func (h *held) stopTimer(b *Broker) {
 func (b *Broker) abandon(r lease.Ref, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stepLocked(lease.Revoke{Lease: r.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
-	b.stepLocked(lease.Retired{Ref: r, Reason: "the worker never had it"})
+	b.reportLocked(lease.Revoke{Lease: r.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
+	b.reportLocked(lease.Retired{Ref: r, Reason: "the worker never had it"})
 }
 
 // notify wakes the reader of a channel of capacity 1.

@@ -68,7 +68,7 @@ func (b *Broker) seal(ref lease.Ref, pages []*brokerv1.PageSeal) error {
 // hears that a check failed, which is never tried again, whatever the worker says next. Callers hold mu.
 func (b *Broker) distrust(ref lease.Ref, err error) error {
 	if k := errs.KindOf(err); err != nil && (k == errs.Invalid || k == errs.Corrupt) {
-		b.stepLocked(lease.Revoke{Lease: ref.Lease, Kind: errs.Corrupt, Reason: err.Error()})
+		b.reportLocked(lease.Revoke{Lease: ref.Lease, Kind: errs.Corrupt, Reason: err.Error()})
 	}
 	return err
 }
@@ -187,7 +187,7 @@ func (s *workerService) Refuse(_ context.Context, req *brokerv1.RefuseRequest) (
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	if p.bound {
-		s.b.stepLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
+		s.b.reportLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
 	}
 	p.lose(why)
 	s.b.metrics.refused("prefill", why)

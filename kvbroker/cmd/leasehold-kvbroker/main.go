@@ -18,6 +18,6 @@ func main() {
 	defer stop()
 	if err := kvbroker.Run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "leasehold-kvbroker:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:gocritic // nothing is left to be given back
 	}
 }
