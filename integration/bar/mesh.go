@@ -34,7 +34,7 @@ func scenarios(all ...scenario.Scenario) func(context.Context, *Env) (Result, er
 // runFailures kills every process, and Consul as the test of package control does.
 func runFailures(ctx context.Context, e *Env) (Result, error) {
 	r, err := scenarios(scenario.Failures...)(ctx, e)
-	consul := goTest(ctx, e, "leasehold.dev/integration/control", "TestConsulAway|TestStaleCatalogue")
+	consul := goTest(ctx, "leasehold.dev/integration/control", "TestConsulAway|TestStaleCatalogue")
 	e.sayf("Consul killed: %v", errWord(consul))
 	r.Figures["Consul killed, stream and new requests"] = consul == nil
 	r.Met = r.Met && consul == nil
@@ -42,7 +42,7 @@ func runFailures(ctx context.Context, e *Env) (Result, error) {
 }
 
 // goTest runs tests by name. None found is a failure.
-func goTest(ctx context.Context, e *Env, pkg, names string) error {
+func goTest(ctx context.Context, pkg, names string) error {
 	out, err := exec.CommandContext(ctx, "go", "test", "-count=1", "-v", "-run", "^("+names+")$", pkg).CombinedOutput()
 	if err != nil || !bytes.Contains(out, []byte("--- PASS")) {
 		return fmt.Errorf("%s %s: %w\n%s", pkg, names, err, out)

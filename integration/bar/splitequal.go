@@ -3,6 +3,7 @@ package bar
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -99,7 +100,7 @@ func (s *splitRun) run(ctx context.Context, figures map[string]any) (bool, error
 }
 
 // mesh starts a mesh with this chunk size and runs every way on it.
-func (s *splitRun) mesh(ctx context.Context, chunk int) error {
+func (s *splitRun) mesh(ctx context.Context, chunk int) (err error) {
 	dir, err := os.MkdirTemp("", "leasehold-split")
 	if err != nil {
 		return err
@@ -121,7 +122,7 @@ func (s *splitRun) mesh(ctx context.Context, chunk int) error {
 	if err != nil {
 		return err
 	}
-	defer mesh.Stop(10 * time.Second)
+	defer func() { err = errors.Join(err, mesh.Stop(10*time.Second)) }()
 	if err := mesh.Ready(ctx); err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func bothUsed(ctx context.Context, st *scenario.Stage) error {
 		return err
 	}
 	if a.Err != nil {
-		return a.Err
+		return errors.New(a.Err.String())
 	}
 	used, err := st.Routes(ctx)
 	if err == nil && (used["prefill-0"] == 0 || used["prefill-1"] == 0) {

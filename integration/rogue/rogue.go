@@ -142,7 +142,7 @@ func requests(down grpc.ServerStream, up grpc.ClientStream, opened chan<- *broke
 	for {
 		var b []byte
 		if err := down.RecvMsg(&b); err != nil {
-			up.CloseSend() // EOF, or the receiver is gone and the context says so to the source
+			_ = up.CloseSend() // EOF, or the receiver is gone and the context says so to the source
 			return
 		}
 		req := &brokerv1.PullRequest{}

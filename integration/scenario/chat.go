@@ -50,7 +50,11 @@ type APIError struct {
 	Code       *string `json:"code"`
 }
 
-func (e *APIError) Error() string {
+// String says what the tenant was told; it is not an error of the test's own.
+func (e *APIError) String() string {
+	if e == nil {
+		return "no error"
+	}
 	code := ""
 	if e.Code != nil {
 		code = *e.Code

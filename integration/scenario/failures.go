@@ -100,7 +100,7 @@ func answers(ctx context.Context, st *Stage) error {
 			return err
 		}
 		if a.Err != nil {
-			return a.Err
+			return errors.New(a.Err.String())
 		}
 		if !a.Completed || a.Text == "" {
 			return fmt.Errorf("an empty answer: %+v", a)

@@ -80,10 +80,11 @@ func (r refusal) check(a Answer) error {
 		return fmt.Errorf("answered %+v, want status %d", a, r.status)
 	}
 	match := func(what, pattern, got string) error {
-		if ok, err := regexp.MatchString("^(?s:.*("+pattern+").*)$", got); err != nil || !ok {
-			return fmt.Errorf("%s %q, want a match of %q (%v)", what, got, pattern, err)
+		ok, err := regexp.MatchString("^(?s:.*("+pattern+").*)$", got)
+		if err == nil && !ok {
+			err = fmt.Errorf("%s %q, want a match of %q", what, got, pattern)
 		}
-		return nil
+		return err
 	}
 	deref := func(s *string) string {
 		if s == nil {
@@ -128,7 +129,7 @@ func fullPool(ctx context.Context, st *Stage) (int, error) {
 	}
 	e := second.Err
 	if e == nil || e.Status != 429 || e.RetryAfter == "" || !strings.Contains(e.Type, "rate_limit") {
-		return 0, fmt.Errorf("full pool: %+v, %v, want 429 with Retry-After", second, e)
+		return 0, fmt.Errorf("full pool: %+v, %v, want 429 with Retry-After", second, e.String())
 	}
 	wait, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("5 s are over"))
 	defer cancel()

@@ -127,7 +127,7 @@ func (l *load) one(ctx context.Context, a Ask) {
 	case got.Err != nil && got.Err.Status == http.StatusTooManyRequests:
 		l.refused++
 	case got.Err != nil:
-		l.failed = errors.Join(l.failed, got.Err)
+		l.failed = errors.Join(l.failed, errors.New(got.Err.String()))
 	case got.Completed:
 		l.completed++
 	default:

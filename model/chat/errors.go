@@ -3,9 +3,9 @@ package chat
 import "errors"
 
 var (
-	// ErrTemplate: the template itself is wrong or not supported; nothing can be rendered with it.
+	// ErrTemplate says that the template itself is wrong or not supported; nothing can be rendered with it.
 	ErrTemplate = errors.New("chat template")
-	// ErrInvalid: this conversation cannot be rendered; the caller may fix it.
+	// ErrInvalid says that this conversation cannot be rendered; the caller may fix it.
 	ErrInvalid = errors.New("invalid conversation")
 )
 

@@ -6,9 +6,9 @@ import (
 )
 
 var (
-	// ErrFormat: the file breaks the format; it is damaged, cut short or hostile.
+	// ErrFormat says that the file breaks the format; it is damaged, cut short or hostile.
 	ErrFormat = errors.New("gguf: bad file")
-	// ErrUnsupported: the file asks for something that this reader does not know.
+	// ErrUnsupported says that the file asks for something that this reader does not know.
 	ErrUnsupported = errors.New("gguf: unsupported")
 )
 

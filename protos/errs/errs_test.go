@@ -145,7 +145,7 @@ func TestEveryKindSurvivesAHop(t *testing.T) {
 
 func TestWhatIsNoStatusPasses(t *testing.T) {
 	for _, err := range []error{nil, io.EOF, New(Stale, "old"), errors.New("plain")} {
-		if got := FromStatus(err); got != err {
+		if got := FromStatus(err); !errors.Is(got, err) {
 			t.Errorf("FromStatus(%v) = %v", err, got)
 		}
 	}

@@ -13,8 +13,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := cli.Run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
+	err := cli.Run(ctx, os.Args[1:], os.Stdin, os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "leasehold:", err)
 		os.Exit(1)
 	}

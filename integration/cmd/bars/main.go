@@ -15,13 +15,14 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	name := flag.String("run", "", "`bar` to run")
 	quick := flag.Bool("quick", false, "run the bars that end within a minute")
 	all := flag.Bool("all", false, "run every bar")
 	flag.Parse()
-	if err := run(ctx, *name, *quick, *all); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, *name, *quick, *all)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bars:", err)
 		os.Exit(1)
 	}
