@@ -169,6 +169,9 @@ func (g *rig) start(ctx context.Context, req *prefillv1.RunRequest) <-chan error
 		ended <- err
 	}()
 	g.until(func(s *meshv1.WorkerStatus) bool { return s.Sequences == 1 })
+	if err := g.host.Ready(ctx); err != nil {
+		g.t.Errorf("not ready while it computes: %v", err)
+	}
 	return ended
 }
 
