@@ -1,18 +1,13 @@
 package kvbroker
 
 import (
-	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"flag"
-	"os"
-	"strings"
 
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/kvbroker/server"
 	"leasehold.dev/mesh"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 )
 
 // flags is what the process is told.
@@ -52,7 +47,7 @@ func parse(args []string) (*flags, error) {
 
 // server reads what the flags name.
 func (f *flags) server() (server.Config, error) {
-	key, err := readKey(f.keyFile)
+	key, err := proof.ReadPublicKey(f.keyFile)
 	if err != nil {
 		return server.Config{}, err
 	}
@@ -65,36 +60,4 @@ func (f *flags) server() (server.Config, error) {
 		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
 	}, nil
-}
-
-// readKey reads an Ed25519 public key: PKIX in PEM, or its 32 bytes in base64.
-func readKey(path string) (ed25519.PublicKey, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, errs.New(errs.Invalid, "-admission-key: %w", err)
-	}
-	key, err := parseKey(b)
-	if err != nil {
-		return nil, errs.New(errs.Invalid, "-admission-key %s: %w", path, err)
-	}
-	return key, nil
-}
-
-func parseKey(b []byte) (ed25519.PublicKey, error) {
-	if block, _ := pem.Decode(b); block != nil {
-		k, err := x509.ParsePKIXPublicKey(block.Bytes)
-		if err != nil {
-			return nil, errs.New(errs.Invalid, "no PKIX public key: %w", err)
-		}
-		key, ok := k.(ed25519.PublicKey)
-		if !ok {
-			return nil, errs.New(errs.Invalid, "a %T, want Ed25519", k)
-		}
-		return key, nil
-	}
-	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(b)))
-	if err != nil || len(raw) != ed25519.PublicKeySize {
-		return nil, errs.New(errs.Invalid, "neither PEM nor the base64 of %d bytes", ed25519.PublicKeySize)
-	}
-	return raw, nil
 }

@@ -1,57 +1,11 @@
 package kvbroker
 
 import (
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"strings"
 	"testing"
 
 	"leasehold.dev/protos/errs"
 )
-
-func pemOf(t *testing.T, key any) string {
-	t.Helper()
-	b, err := x509.MarshalPKIXPublicKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: b}))
-}
-
-func TestParseKey(t *testing.T) {
-	pub, _, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name, text string
-		ok         bool
-	}{
-		{"PEM", pemOf(t, pub), true},
-		{"base64", base64.StdEncoding.EncodeToString(pub), true},
-		{"base64 with a line end", base64.StdEncoding.EncodeToString(pub) + "\n", true},
-		{"an ECDSA key", pemOf(t, &other.PublicKey), false},
-		{"PEM of nothing", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", false},
-		{"31 bytes", base64.StdEncoding.EncodeToString(pub[:31]), false},
-		{"nothing", "", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			got, err := parseKey([]byte(tt.text))
-			if (err == nil) != tt.ok || tt.ok && !pub.Equal(got) {
-				t.Errorf("parseKey = %x, %v, want ok %v", got, err, tt.ok)
-			}
-		})
-	}
-}
 
 func TestParse(t *testing.T) {
 	good := []string{"-id", "b0", "-insecure", "-model", "m.gguf", "-dir", "run", "-admission-key", "k", "-pages", "8"}

@@ -1,11 +1,7 @@
 package router
 
 import (
-	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"flag"
-	"os"
 	"time"
 
 	"leasehold.dev/mesh"
@@ -68,25 +64,4 @@ func (c *Config) check() error {
 		return errs.New(errs.Invalid, "-max-tokens is %d and must be above 0; -retry-ratio is %v and must be 0 to 1", c.MaxTokens, c.RetryRatio)
 	}
 	return nil
-}
-
-// readKey reads a PKCS #8 private key.
-func readKey(path string) (ed25519.PrivateKey, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, errs.New(errs.Invalid, "-admission-key: %w", err)
-	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, errs.New(errs.Invalid, "-admission-key: %s is no PEM file", path)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, errs.New(errs.Invalid, "-admission-key: no PKCS #8 private key: %w", err)
-	}
-	ed, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return nil, errs.New(errs.Invalid, "-admission-key: the key is a %T, not an Ed25519 private key", key)
-	}
-	return ed, nil
 }

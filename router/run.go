@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/mesh"
 	"leasehold.dev/model"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 	"leasehold.dev/router/choose"
 	"leasehold.dev/router/edge"
 	"leasehold.dev/router/fleet"
@@ -48,7 +49,7 @@ func Run(ctx context.Context, c Config) error {
 		return errs.New(errs.Invalid, "-model: %w", err)
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	key, err := readKey(c.AdmissionKey)
+	key, err := proof.ReadPrivateKey(c.AdmissionKey)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,12 @@ package worker
 import (
 	"crypto/ed25519"
 	"flag"
-	"os"
 
 	"leasehold.dev/gpu/batch"
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/model"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 )
 
 // Config is what a worker is told.
@@ -80,11 +80,7 @@ func (c *Config) open() (o opened, err error) {
 	if err := c.check(); err != nil {
 		return o, err
 	}
-	key, err := os.ReadFile(c.AdmissionKey)
-	if err != nil {
-		return o, errs.New(errs.Invalid, "-admission-key: %w", err)
-	}
-	if o.key, err = ParseKey(key); err != nil {
+	if o.key, err = proof.ReadPublicKey(c.AdmissionKey); err != nil {
 		return o, err
 	}
 	if o.model, err = model.Load(c.Model); err != nil {

@@ -1,13 +1,6 @@
 package worker
 
 import (
-	"crypto/ecdsa"
-	"crypto/ed25519"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"flag"
 	"io"
 	"os"
@@ -17,54 +10,6 @@ import (
 
 	"leasehold.dev/protos/errs"
 )
-
-func TestParseKey(t *testing.T) {
-	public, _, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block := func(key any) string {
-		der, err := x509.MarshalPKIXPublicKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
-	}
-	raw := base64.StdEncoding.EncodeToString(public)
-	for _, tt := range []struct {
-		name, file string
-		ok         bool
-	}{
-		{"PEM", block(public), true},
-		{"base64", raw, true},
-		{"base64 with a line's end", raw + "\n", true},
-		{"nothing", "", false},
-		{"31 bytes", base64.StdEncoding.EncodeToString(public[1:]), false},
-		{"another kind of key", block(other.Public()), false},
-		{"PEM of rubbish", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			key, err := ParseKey([]byte(tt.file))
-			if (err == nil) != tt.ok || err == nil && !key.Equal(public) || err != nil && errs.KindOf(err) != errs.Invalid {
-				t.Errorf("ParseKey = %x, %v, want ok %v", key, err, tt.ok)
-			}
-		})
-	}
-}
-
-func FuzzParseKey(f *testing.F) {
-	f.Add([]byte("-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA\n-----END PUBLIC KEY-----\n"))
-	f.Add([]byte("AAAA"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if key, err := ParseKey(b); err == nil && len(key) != ed25519.PublicKeySize {
-			t.Errorf("a key of %d bytes", len(key))
-		}
-	})
-}
 
 func TestFlagsAreRefusedByName(t *testing.T) {
 	key := filepath.Join(t.TempDir(), "key")

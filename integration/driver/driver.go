@@ -8,12 +8,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/ed25519"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -43,7 +39,7 @@ func Open(ctx context.Context, m *local.Mesh, revision [32]byte) (*Driver, error
 	if err != nil {
 		return nil, err
 	}
-	if d.key, err = readKey(filepath.Join(m.Dir, "admission.key.pem")); err != nil {
+	if d.key, err = proof.ReadPrivateKey(filepath.Join(m.Dir, "admission.key.pem")); err != nil {
 		return nil, err
 	}
 	connect := func(service string, workers []local.Worker) error {
@@ -65,26 +61,6 @@ func Open(ctx context.Context, m *local.Mesh, revision [32]byte) (*Driver, error
 		return nil, err
 	}
 	return d, nil
-}
-
-func readKey(path string) (ed25519.PrivateKey, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return nil, fmt.Errorf("%s: no PEM block", path)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, err
-	}
-	k, ok := key.(ed25519.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("%s: a %T, want an Ed25519 key", path, key)
-	}
-	return k, nil
 }
 
 // Close closes the connections.
