@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden split-equal refusals failures steady bench-engine bench-guards
+  golden split-equal refusals failures steady bench-engine bench-guards kernels
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -27,11 +27,11 @@ model: deps ## fetch SmolLM2-135M-Instruct, pinned by hash
 build: deps ## build the five binaries into build/bin
 	@mkdir -p $(BIN)
 	@echo "build: $(BINARIES)"
-	@go build -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./prefill/cmd/leasehold-prefill \
+	@scripts/progress.sh build go build -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./prefill/cmd/leasehold-prefill \
 	  ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
 
 consul: deps ## build a real Consul server (once, cached) into build/bin
-	@consul/build.sh $(BIN)/consul
+	@scripts/progress.sh consul consul/build.sh $(BIN)/consul
 
 pyclient: deps ## install OpenAI's Python client into build/pyclient
 	@scripts/pyclient.sh $(LEASEHOLD_PYCLIENT)
@@ -87,6 +87,10 @@ bench-engine: model ## decode and prefill beside llama.cpp, same run
 
 bench-guards: model ## tags and digests on against off, ABBA
 	@go run ./integration/cmd/bars -run bench-guards
+
+kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated where the CPU lacks it
+	@scripts/deps.sh simde
+	@go test -count=1 -tags simde ./gpu/engine/kernelcheck
 
 fuzz: model ## each fuzz target for a minute
 	@scripts/fuzz.sh 60s

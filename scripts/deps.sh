@@ -12,6 +12,7 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || need+=(python3-venv)
 for p in "$@"; do
   case $p in
     cmake) command -v cmake >/dev/null || need+=(cmake) ;;
+    simde) [ -f /usr/include/simde/x86/avx512.h ] || need+=(libsimde-dev) ;;
     ninja) command -v ninja >/dev/null || need+=(ninja-build) ;;
     *) echo "deps: unknown package $p" >&2; exit 2 ;;
   esac

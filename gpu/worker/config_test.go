@@ -27,7 +27,7 @@ func TestFlagsAreRefusedByName(t *testing.T) {
 		{"no chunk", append(needed, "-chunk", "0"), "-chunk is 0"},
 		{"no sequence", append(needed, "-sequences", "0"), "-sequences is 0"},
 		{"no queue", append(needed, "-queue", "0"), "-queue is 0"},
-		{"a key file that is not there", []string{"-model", "m", "-broker-dir", "d", "-admission-key", "/nowhere"}, "-admission-key: "},
+		{"a key file that is not there", []string{"-model", "m", "-broker-dir", "d", "-admission-key", "/nowhere"}, "admission key: "},
 		{"a key file that holds no key", needed, "admission key: "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
