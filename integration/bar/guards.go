@@ -14,7 +14,8 @@ const (
 	guardPairs   = 20
 	guardAtMost  = 1.03
 	guardContext = 2000
-	guardSteps   = 24
+	decodeLaps   = 40 // of one token
+	prefillLaps  = 24 // of 64 tokens
 )
 
 // upper95 is the upper 95 % bound of the median of n paired ratios, free of any distribution: the order statistic of
@@ -31,7 +32,7 @@ func runBenchGuards(ctx context.Context, e *Env) (Result, error) {
 	}
 	defer m.Close()
 	open := func(off bool) (*single.Runner, error) {
-		return single.Open(m, engine.Options{Backend: "cpu", Threads: 2, MaxTokens: 512, MaxSeqs: 1, CacheDir: e.Cache, GuardsOff: off}, 40)
+		return single.Open(m, engine.Options{Backend: "cpu", Threads: 2, MaxTokens: 512, MaxSeqs: 2, CacheDir: e.Cache, GuardsOff: off}, 40)
 	}
 	on, err := open(false)
 	if err != nil {
@@ -46,10 +47,11 @@ func runBenchGuards(ctx context.Context, e *Env) (Result, error) {
 	fig := map[string]any{"pairs": guardPairs, "context": guardContext, "simd": on.Engine.SIMD()}
 	met := true
 	for _, phase := range []struct {
-		name string
-		run  func(*single.Runner) (time.Duration, error)
-	}{{"decode", guardDecode()}, {"prefill", guardPrefill}} {
-		ratios, onTime, offTime, err := abba(ctx, on, off, phase.run)
+		name  string
+		laps  int
+		start func(*single.Runner) (func() error, func() error, error)
+	}{{"decode", decodeLaps, guardDecode()}, {"prefill", prefillLaps, guardPrefill}} {
+		ratios, onTime, offTime, err := abba(ctx, on, off, phase.laps, phase.start)
 		if err != nil {
 			return Result{Figures: fig}, err
 		}
@@ -66,80 +68,91 @@ func runBenchGuards(ctx context.Context, e *Env) (Result, error) {
 	fig["page_digest_at_rest_ns"] = sum.Nanoseconds()
 	// Guards on decode at this context check every page twice in each layer and kv head's pass.
 	pages := float64(guardContext/64 + 1)
-	extra := float64(fig["decode_on_us"].(int64)-fig["decode_off_us"].(int64)) * 1e3 / guardSteps
+	extra := float64(fig["decode_on_us"].(int64)-fig["decode_off_us"].(int64)) * 1e3
 	fig["decode_extra_ns_per_step"], fig["decode_extra_ns_per_page"] = extra, extra/pages
 	return Result{Met: met, Figures: fig}, nil
 }
 
-// abba runs pairs in the order on, off, off, on and returns each pair's ratio and the medians.
-func abba(ctx context.Context, on, off *single.Runner, run func(*single.Runner) (time.Duration, error)) (ratios []float64, a, b time.Duration, err error) {
+// abba takes pairs of laps: within a pair, both runners' laps alternate in the order on, off, off, on, so that what
+// disturbs the machine disturbs both. The i-th laps of both do the same work at nearly the same time; a pair's ratio is
+// the median of theirs.
+func abba(ctx context.Context, on, off *single.Runner, laps int, start func(*single.Runner) (lap func() error, end func() error, err error)) (ratios []float64, a, b time.Duration, err error) {
 	var as, bs []float64
-	for _, r := range []*single.Runner{on, off} {
-		if _, err := run(r); err != nil {
-			return nil, 0, 0, err
-		}
-	}
-	for i := range guardPairs {
-		order := []*single.Runner{on, off}
-		if i%2 == 1 {
-			order = []*single.Runner{off, on}
-		}
-		var t [2]float64
-		for _, r := range order {
-			d, err := run(r)
-			if err != nil {
+	for range guardPairs {
+		var lap, end [2]func() error
+		for k, r := range []*single.Runner{on, off} {
+			if lap[k], end[k], err = start(r); err != nil {
 				return nil, 0, 0, err
 			}
-			k := 0
-			if r == off {
-				k = 1
-			}
-			t[k] = d.Seconds()
 		}
-		if err := ctx.Err(); err != nil {
+		var times [2][]float64
+		for i := range 2 * laps {
+			k := (i + 1) / 2 % 2
+			began := time.Now()
+			if err := lap[k](); err != nil {
+				return nil, 0, 0, err
+			}
+			times[k] = append(times[k], time.Since(began).Seconds())
+		}
+		if err := errorsFirst(end[0](), end[1](), ctx.Err()); err != nil {
 			return nil, 0, 0, err
 		}
-		as, bs, ratios = append(as, t[0]), append(bs, t[1]), append(ratios, t[0]/t[1])
+		as, bs, ratios = append(as, median(times[0])), append(bs, median(times[1])), append(ratios, ratio(times[0], times[1]))
 	}
 	return ratios, seconds(median(as)), seconds(median(bs)), nil
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// guardDecode times steps at the same depth of one long sequence each; the sequence is filled once.
-func guardDecode() func(*single.Runner) (time.Duration, error) {
+// guardDecode gives laps of one token each, at the end of one long sequence that is filled once and grows.
+func guardDecode() func(*single.Runner) (func() error, func() error, error) {
 	seqs := map[*single.Runner]*single.Seq{}
-	return func(r *single.Runner) (time.Duration, error) {
+	return func(r *single.Runner) (func() error, func() error, error) {
 		s := seqs[r]
 		if s == nil {
 			var err error
-			if s, err = r.Open(guardContext + guardSteps); err != nil {
-				return 0, err
+			if s, err = r.Open(guardContext); err != nil {
+				return nil, nil, err
 			}
-			if _, err := s.Feed(prompt(guardContext-guardSteps*(guardPairs+1)), 512); err != nil {
-				return 0, err
+			if _, err := s.Feed(prompt(guardContext-guardPairs*decodeLaps), 512); err != nil {
+				return nil, nil, err
 			}
 			seqs[r] = s
 		}
-		start := time.Now()
-		for range guardSteps {
-			if _, err := s.Feed([]int32{7}, 1); err != nil {
-				return 0, err
-			}
+		lap := func() error {
+			_, err := s.Feed([]int32{7}, 1)
+			return err
 		}
-		return time.Since(start), nil
+		return lap, func() error { return nil }, nil
 	}
 }
 
-func guardPrefill(r *single.Runner) (time.Duration, error) {
-	s, err := r.Open(512)
-	if err != nil {
-		return 0, err
+// guardPrefill gives laps of an eighth of a 512-token prompt each, one prompt after the other.
+func guardPrefill(r *single.Runner) (func() error, func() error, error) {
+	var s *single.Seq
+	var ids []int32
+	end := func() error {
+		if s == nil {
+			return nil
+		}
+		return s.Close()
 	}
-	defer s.Close()
-	start := time.Now()
-	_, err = s.Feed(prompt(512), 512)
-	return time.Since(start), err
+	lap := func() error {
+		if len(ids) == 0 {
+			if err := end(); err != nil {
+				return err
+			}
+			var err error
+			if s, err = r.Open(512); err != nil {
+				return err
+			}
+			ids = prompt(512)
+		}
+		_, err := s.Feed(ids[:64], 64)
+		ids = ids[64:]
+		return err
+	}
+	return lap, end, nil
 }
 
 // pageSumTime is the time to digest one full page at rest, as a broker does on arrival.
