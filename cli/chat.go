@@ -1,15 +1,15 @@
 package cli
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
+	"github.com/openai/openai-go/v3/packages/ssestream"
 
 	"leasehold.dev/protos/errs"
 )
@@ -23,13 +23,12 @@ type chatCommand struct {
 	Question    string   `arg:"" optional:"" help:"Ask this and end; without it, a conversation on standard input."`
 }
 
-// Run asks one question or holds a conversation: a line is a message, /reset forgets, /exit or the end of input leaves.
+// Run asks one question or holds a conversation.
 func (c *chatCommand) Run(ctx context.Context, s streams) error {
-	url, key, err := c.find()
+	client, url, err := c.client()
 	if err != nil {
 		return err
 	}
-	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey(key))
 	if c.Model == "" {
 		if c.Model, err = firstModel(ctx, client); err != nil {
 			return err
@@ -39,33 +38,11 @@ func (c *chatCommand) Run(ctx context.Context, s streams) error {
 		_, err := c.ask(ctx, client, s.out, append(c.start(), openai.UserMessage(c.Question)))
 		return err
 	}
-	s.sayf("%s at %s; /reset forgets, /exit leaves", c.Model, url)
-	messages := c.start()
-	lines := bufio.NewScanner(s.in)
-	lines.Buffer(nil, 1<<20)
-	for fmt.Fprint(s.out, "> "); lines.Scan(); fmt.Fprint(s.out, "> ") {
-		switch line := strings.TrimSpace(lines.Text()); line {
-		case "":
-		case "/exit":
-			return nil
-		case "/reset":
-			messages = c.start()
-		default:
-			answer, err := c.ask(ctx, client, s.out, append(messages, openai.UserMessage(line)))
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			if err != nil {
-				s.sayf("error: %v", err)
-				continue
-			}
-			messages = append(messages, openai.UserMessage(line), openai.AssistantMessage(answer))
-		}
-	}
-	s.sayf("")
-	return lines.Err()
+	s.sayf("%s at %s; /reset forgets, /exit leaves, an interrupt stops the answer", c.Model, url)
+	return newConversation(c, client, s).hold(ctx)
 }
 
+// start is what every conversation begins with.
 func (c *chatCommand) start() []openai.ChatCompletionMessageParamUnion {
 	if c.System == "" {
 		return nil
@@ -73,13 +50,16 @@ func (c *chatCommand) start() []openai.ChatCompletionMessageParamUnion {
 	return []openai.ChatCompletionMessageParamUnion{openai.SystemMessage(c.System)}
 }
 
+// ask prints the answer as it comes, and ends its line.
 func (c *chatCommand) ask(ctx context.Context, client openai.Client, out io.Writer, messages []openai.ChatCompletionMessageParamUnion) (string, error) {
 	p := openai.ChatCompletionNewParams{Model: c.Model, Messages: messages, MaxTokens: openai.Int(c.MaxTokens)}
 	if c.Temperature != nil {
 		p.Temperature = openai.Float(*c.Temperature)
 	}
 	answer, err := stream(ctx, client, out, p)
-	fmt.Fprintln(out)
+	if err == nil || answer != "" {
+		fmt.Fprintln(out)
+	}
 	return answer, err
 }
 
@@ -100,7 +80,7 @@ func stream(ctx context.Context, client openai.Client, out io.Writer, p openai.C
 		return answer.String(), explain(err)
 	}
 	if !finished {
-		return answer.String(), errs.New(errs.Unavailable, "the answer was cut: no finish_reason came")
+		return answer.String(), errs.New(errs.Unavailable, "the answer was cut after %d bytes: no finish_reason came", answer.Len())
 	}
 	return answer.String(), nil
 }
@@ -111,7 +91,24 @@ func explain(err error) error {
 	if errors.As(err, &api) && api.Message != "" {
 		return fmt.Errorf("status %d, %s: %s", api.StatusCode, api.Type, api.Message)
 	}
+	var event *ssestream.StreamError
+	if errors.As(err, &event) {
+		return explainEvent(event)
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return errs.New(errs.Unavailable, "the answer was cut: the connection ended in the middle of it")
+	}
 	return err
+}
+
+func explainEvent(e *ssestream.StreamError) error {
+	var data struct {
+		Error struct{ Type, Message string }
+	}
+	if err := json.Unmarshal(e.Event.Data, &data); err != nil || data.Error.Message == "" {
+		return e
+	}
+	return errs.New(errs.Unavailable, "the answer was cut, %s: %s", data.Error.Type, data.Error.Message)
 }
 
 func firstModel(ctx context.Context, client openai.Client) (string, error) {

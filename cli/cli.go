@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
 
 	"github.com/alecthomas/kong"
 )
@@ -12,6 +13,16 @@ import (
 type streams struct {
 	in  io.Reader
 	out io.Writer
+}
+
+// interactive reports whether a person types: only then is there a prompt.
+func (s streams) interactive() bool {
+	f, ok := s.in.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 func (s streams) sayf(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
@@ -23,7 +34,8 @@ type grammar struct {
 	Ps     psCommand     `cmd:"" help:"Who is where: workers, pools, leases."`
 }
 
-// Run parses args and runs one command.
+// Run parses args and runs one command; without one it prints the help. SIGINT is handled where there is something to
+// stop in order, by up and by a conversation; elsewhere it keeps its default.
 func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	var g grammar
 	exited := false
@@ -31,6 +43,9 @@ func Run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 		kong.Writers(out, out), kong.Exit(func(int) { exited = true }), kong.BindTo(ctx, (*context.Context)(nil)), kong.Bind(streams{in, out}))
 	if err != nil {
 		return fmt.Errorf("command line: %w", err)
+	}
+	if len(args) == 0 {
+		args = []string{"--help"}
 	}
 	k, err := p.Parse(args)
 	if exited { // help was printed

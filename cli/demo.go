@@ -18,7 +18,7 @@ import (
 )
 
 func modelName(ctx context.Context, st state) string {
-	name, err := firstModel(ctx, openai.NewClient(option.WithBaseURL(st.URL+"/v1"), option.WithAPIKey(st.Key)))
+	name, err := firstModel(ctx, newClient(st.URL, st.Key))
 	if err != nil {
 		return "MODEL"
 	}
@@ -68,7 +68,7 @@ type account struct {
 // demo's bar, to be printed last.
 func runDemo(ctx context.Context, s streams, m *local.Mesh, question string) (closing string, err error) {
 	began := time.Now()
-	client := openai.NewClient(option.WithBaseURL(m.URL()+"/v1"), option.WithAPIKey(m.Tenants["demo"]), option.WithMaxRetries(0))
+	client := newClient(m.URL(), m.Tenants["demo"], option.WithMaxRetries(0))
 	model, err := firstModel(ctx, client)
 	if err != nil {
 		return "", err

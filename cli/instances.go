@@ -16,13 +16,13 @@ var services = []string{"router", "prefill", "decode", "kvbroker"}
 const registryWait = time.Second
 
 // instances asks the registry for all that pass, in the order of services.
-func (c *psCommand) instances(ctx context.Context, id *identity.Identity) ([]registry.Instance, error) {
-	d, err := discover.Open(c.Registry, id, slog.New(slog.DiscardHandler))
+func instances(ctx context.Context, url string, id *identity.Identity) ([]registry.Instance, error) {
+	d, err := discover.Open(url, id, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	watch, cancel := context.WithCancel(ctx)
 	defer d.Close()
+	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var all []registry.Instance
 	for _, s := range services {

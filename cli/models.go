@@ -5,9 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"text/tabwriter"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 )
 
 type modelsCommand struct {
@@ -16,11 +13,10 @@ type modelsCommand struct {
 
 // Run prints a line a model. The limit is what every half can hold, not what was promised.
 func (c *modelsCommand) Run(ctx context.Context, s streams) error {
-	url, key, err := c.find()
+	client, _, err := c.client()
 	if err != nil {
 		return err
 	}
-	client := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey(key))
 	page, err := client.Models.List(ctx)
 	if err != nil {
 		return explain(err)

@@ -2,16 +2,15 @@ package cli
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
-	"io"
-	"text/tabwriter"
 	"time"
 
 	"google.golang.org/grpc"
 
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/mesh/registry"
+	"leasehold.dev/mesh/rpc"
+	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
@@ -21,77 +20,92 @@ import (
 type psCommand struct {
 	Dir      string        `help:"Folder of the mesh that up runs." placeholder:"DIR"`
 	Registry string        `help:"Registry to ask, instead of a mesh of this host." placeholder:"URL"`
-	Identity string        `help:"Folder of the certificate to show." placeholder:"DIR"`
+	Identity string        `help:"Folder of the certificate to show; goes with --registry." placeholder:"DIR"`
 	Timeout  time.Duration `help:"How long one process may take to answer." default:"3s"`
 }
 
 // Run asks the registry who is there, and each of them what it holds.
 func (c *psCommand) Run(ctx context.Context, s streams) error {
-	if c.Registry == "" {
-		dir := c.Dir
-		if dir == "" {
-			dir = defaultDir()
-		}
-		st, err := readState(dir)
-		if err != nil {
-			return err
-		}
-		c.Registry, c.Identity = st.Registry, st.Identity
-	}
-	id, err := identity.Load(c.Identity)
+	url, who, err := c.find()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	all, err := c.instances(ctx, id)
+	id, err := identity.Load(who)
 	if err != nil {
 		return err
 	}
-	v := &view{ctx: ctx, timeout: c.Timeout, id: id}
+	all, err := instances(ctx, url, id)
+	if err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return errs.New(errs.Unavailable, "ps: %s lists no passing instance of %d services, or does not answer", url, len(services))
+	}
+	v := &view{timeout: c.Timeout, id: id}
 	for _, in := range all {
-		v.ask(in)
+		v.services = append(v.services, v.ask(ctx, in))
 	}
 	return v.print(s.out)
 }
 
+func (c *psCommand) find() (registry, identity string, err error) {
+	if (c.Registry == "") != (c.Identity == "") {
+		return "", "", errs.New(errs.Invalid, "--registry and --identity go together")
+	}
+	if c.Registry != "" {
+		return c.Registry, c.Identity, nil
+	}
+	st, err := readState(orDefault(c.Dir))
+	return st.Registry, st.Identity, err
+}
+
 // view is what the processes said.
 type view struct {
-	ctx     context.Context
 	timeout time.Duration
 	id      *identity.Identity
 
-	services [][]any
+	services []row
 	brokers  []*brokerv1.DescribeResponse
 }
 
-func (v *view) ask(in registry.Instance) {
-	ctx, cancel := context.WithTimeout(v.ctx, v.timeout)
+// row is one process.
+type row struct {
+	registry.Instance
+	broker, pages, running, promise string // empty: it has none, or did not say
+	state                           string
+}
+
+// ask is one process's row. A process that does not answer has the reason as its state.
+func (v *view) ask(ctx context.Context, in registry.Instance) row {
+	ctx, cancel := context.WithTimeout(ctx, v.timeout)
 	defer cancel()
-	row := []any{in.Service, in.ID, in.Address, "", "", "", "", ""}
-	defer func() { v.services = append(v.services, row) }()
-	cc, err := grpc.NewClient("passthrough:///"+in.Address, grpc.WithTransportCredentials(v.id.ClientCreds(in.Service, in.ID)))
-	if err != nil {
-		row[7] = err
-		return
+	r := row{Instance: in, state: "passing"}
+	cc, err := rpc.Dial(in.Address, rpc.DialOptions(v.id.ClientCreds(in.Service, in.ID), nil)...)
+	if err == nil {
+		defer cc.Close()
+		err = v.fill(ctx, cc, &r)
 	}
-	defer cc.Close()
-	switch in.Service {
+	if err != nil {
+		r.state = fmt.Sprintf("no answer: %v", err)
+	}
+	return r
+}
+
+func (v *view) fill(ctx context.Context, cc *grpc.ClientConn, r *row) error {
+	switch r.Service {
 	case "kvbroker":
 		d, err := brokerv1.NewInfoServiceClient(cc).Describe(ctx, &brokerv1.DescribeRequest{})
 		if err != nil {
-			row[7] = err
-			return
+			return err
 		}
 		v.brokers = append(v.brokers, d)
-		row[4], row[5] = fmt.Sprintf("%d/%d", d.Pool.Pages-d.Pool.Free, d.Pool.Pages), len(d.Leases)
+		r.pages, r.running = used(d.GetPool().GetFree(), d.GetPool().GetPages()), fmt.Sprint(len(d.GetLeases()))
 	case "prefill":
-		st, err := first(prefillv1.NewPrefillServiceClient(cc).Watch(ctx, &prefillv1.WatchRequest{}))
-		worker(row, st.GetStatus(), err)
+		return r.worker(first(prefillv1.NewPrefillServiceClient(cc).Watch(ctx, &prefillv1.WatchRequest{})))
 	case "decode":
-		st, err := first(decodev1.NewDecodeServiceClient(cc).Watch(ctx, &decodev1.WatchRequest{}))
-		worker(row, st.GetStatus(), err)
+		return r.worker(first(decodev1.NewDecodeServiceClient(cc).Watch(ctx, &decodev1.WatchRequest{})))
 	}
+	return nil
 }
 
 // first takes a stream's first message.
@@ -102,42 +116,21 @@ func first[T any](st grpc.ServerStreamingClient[T], err error) (*T, error) {
 	return st.Recv()
 }
 
-func worker(row []any, st *meshv1.WorkerStatus, err error) {
+func (r *row) worker(said interface{ GetStatus() *meshv1.WorkerStatus }, err error) error {
 	if err != nil {
-		row[7] = err
-		return
+		return err
 	}
-	row[3], row[4], row[5] = st.Broker, fmt.Sprintf("%d/%d", st.PoolPages-st.FreePages, st.PoolPages), st.Sequences
-	row[6] = fmt.Sprintf("%d/%d", st.PromisedTokens, st.LimitTokens)
-	row[7] = "ready"
-	if !st.Ready {
-		row[7] = "not ready: " + st.Reason
+	st := said.GetStatus()
+	r.broker, r.pages, r.running = st.GetBroker(), used(st.GetFreePages(), st.GetPoolPages()), fmt.Sprint(st.GetSequences())
+	r.promise = fmt.Sprintf("%d/%d", st.GetPromisedTokens(), st.GetLimitTokens())
+	r.state = "ready"
+	if !st.GetReady() {
+		r.state = "not ready: " + st.GetReason()
 	}
-	if !st.GuardsOn {
-		row[7] = fmt.Sprint(row[7], ", GUARDS OFF")
+	if !st.GetGuardsOn() {
+		r.state += ", GUARDS OFF"
 	}
+	return nil
 }
 
-func (v *view) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "SERVICE\tID\tADDRESS\tBROKER\tPAGES USED\tRUNNING\tPROMISE/LIMIT\tSTATE")
-	for _, r := range v.services {
-		fmt.Fprintf(w, "%v\t%v\t%v\t%v\t%v\t%v\t%v\t%v\n", r...)
-	}
-	fmt.Fprintln(w, "\nBROKER\tINSTANCE\tPAGES\tFREE\tWRITING\tSEALED\tSTAGED\tOWNED\tQUARANTINE")
-	for _, d := range v.brokers {
-		p := d.Pool
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", d.Identity.Name, short(d.Identity.Instance), p.Pages, p.Free, p.Writing, p.Sealed,
-			p.Staged+p.Verifying, p.Owned, p.Quarantine)
-	}
-	fmt.Fprintln(w, "\nBROKER\tLEASE\tTENANT\tWORKER\tROLE\tSTATE\tPAGES\tROWS\tAGE")
-	for _, d := range v.brokers {
-		for _, l := range d.Leases {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%v\n", d.Identity.Name, short(l.LeaseHash), l.Tenant, l.Worker, l.Role, l.State, l.Pages, l.Rows,
-				time.Duration(l.AgeMs)*time.Millisecond)
-		}
-	}
-	return w.Flush()
-}
-
-func short(b []byte) string { return hex.EncodeToString(b[:min(6, len(b))]) }
+func used(free, pages uint32) string { return fmt.Sprintf("%d/%d", pages-free, pages) }

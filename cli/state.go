@@ -12,6 +12,8 @@ import (
 	"leasehold.dev/protos/errs"
 )
 
+const stateFile = "state.json"
+
 // state is what `up` leaves for the other commands.
 type state struct {
 	PID      int    `json:"pid"`
@@ -29,18 +31,31 @@ func defaultDir() string {
 	return filepath.Join(os.TempDir(), "leasehold-"+strconv.Itoa(os.Getuid()))
 }
 
+func orDefault(dir string) string {
+	if dir == "" {
+		return defaultDir()
+	}
+	return dir
+}
+
+// write is atomic: a reader sees nothing or all of it.
 func (s state) write(dir string) error {
 	b, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
-	return os.WriteFile(filepath.Join(dir, "state.json"), b, 0o600)
+	path := filepath.Join(dir, stateFile)
+	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return os.Rename(path+".new", path)
 }
 
 // readState is NotFound when no mesh runs from dir.
 func readState(dir string) (state, error) {
 	var s state
-	b, err := os.ReadFile(filepath.Join(dir, "state.json"))
+	path := filepath.Join(dir, stateFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return s, errs.New(errs.NotFound, "no mesh runs from %s: start one with leasehold up", dir)
 	}
@@ -48,35 +63,10 @@ func readState(dir string) (state, error) {
 		return s, fmt.Errorf("state: %w", err)
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("state: %w", err)
+		return s, fmt.Errorf("state: %s: %w", path, err)
 	}
-	if syscall.Kill(s.PID, 0) != nil {
+	if s.PID <= 0 || syscall.Kill(s.PID, 0) != nil {
 		return s, errs.New(errs.NotFound, "the mesh of %s, process %d, is gone: start one with leasehold up", dir, s.PID)
 	}
 	return s, nil
-}
-
-// target is where chat and models go: a mesh of this host, unless told otherwise.
-type target struct {
-	Dir string `help:"Folder of the mesh that up runs." placeholder:"DIR"`
-	URL string `help:"Router's address, instead of a mesh of this host." placeholder:"URL"`
-	Key string `help:"API key." env:"LEASEHOLD_API_KEY" placeholder:"KEY"`
-}
-
-func (t target) find() (url, key string, err error) {
-	if t.URL != "" {
-		if t.Key == "" {
-			return "", "", errs.New(errs.Invalid, "--url needs a key: --key or LEASEHOLD_API_KEY")
-		}
-		return t.URL, t.Key, nil
-	}
-	dir := t.Dir
-	if dir == "" {
-		dir = defaultDir()
-	}
-	s, err := readState(dir)
-	if t.Key != "" {
-		s.Key = t.Key
-	}
-	return s.URL, s.Key, err
 }

@@ -11,9 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
-
-	"leasehold.dev/protos/errs"
 )
 
 // Broker is one pool to start.
@@ -188,7 +187,7 @@ func (m *Mesh) Ready(ctx context.Context) error {
 		for _, p := range m.Processes() {
 			select {
 			case <-p.Exited():
-				return errs.New(errs.Unavailable, "%s ended (%v) before the mesh was ready; its log ends:\n%s", p.Name, p.Err(), p.tail())
+				return p.Ended("before the mesh was ready")
 			default:
 			}
 		}
@@ -215,6 +214,41 @@ func get(ctx context.Context, url string) (bool, string) {
 		return false, err.Error()
 	}
 	return res.StatusCode == http.StatusOK, string(b)
+}
+
+// Wait returns the first process that ends, or nil when ctx ends before.
+func (m *Mesh) Wait(ctx context.Context) *Process {
+	ctx, cancel := context.WithCancel(ctx)
+	first := make(chan *Process, len(m.order))
+	var watchers sync.WaitGroup
+	for _, p := range m.Processes() {
+		watchers.Go(func() {
+			select {
+			case <-p.Exited():
+				first <- p
+			case <-ctx.Done():
+			}
+		})
+	}
+	defer watchers.Wait()
+	defer cancel()
+	select {
+	case p := <-first:
+		return p
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// Kill ends every process with SIGKILL; a Stop that waits for one then goes on.
+func (m *Mesh) Kill() error {
+	var all []error
+	for _, p := range m.Processes() {
+		if p.Exited() != nil {
+			all = append(all, p.Kill())
+		}
+	}
+	return errors.Join(all...)
 }
 
 // Stop ends the processes, the last started first, and the registry at the very end. It reports every process that did

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,9 @@ type Addr struct {
 	HTTP  string `json:"http,omitempty"` // router only
 }
 
+// tailBytes is how much of a log an error carries.
+const tailBytes = 2000
+
 // Process is one started program. Its methods may be called from any goroutine.
 type Process struct {
 	Name string // service/id
@@ -39,6 +43,7 @@ type Process struct {
 	exited chan struct{} // closed when the current run has ended
 	err    error         // of the current run, once exited
 	killed bool          // the current run, by Kill
+	told   bool          // the current run's end is in an error that a caller has
 }
 
 // newProcess describes a program and starts nothing. dir gets its log and its address file.
@@ -77,7 +82,7 @@ func (p *Process) Start() error {
 		return fmt.Errorf("start %s: %w", p.Name, err)
 	}
 	exited := make(chan struct{})
-	p.cmd, p.exited, p.err, p.killed = cmd, exited, nil, false
+	p.cmd, p.exited, p.err, p.killed, p.told = cmd, exited, nil, false, false
 	go func() {
 		err := cmd.Wait()
 		p.mu.Lock()
@@ -105,7 +110,7 @@ func (p *Process) Addr(ctx context.Context) (Addr, error) {
 		}
 		select {
 		case <-p.Exited():
-			return Addr{}, errs.New(errs.Unavailable, "%s ended before it served (%v); its log ends:\n%s", p.Name, p.Err(), p.tail())
+			return Addr{}, p.Ended("before it served")
 		case <-ctx.Done():
 			return Addr{}, fmt.Errorf("%s does not serve yet: %w; its log ends:\n%s", p.Name, context.Cause(ctx), p.tail())
 		case <-tick.C:
@@ -138,6 +143,18 @@ func (p *Process) Err() error {
 	return p.err
 }
 
+// Ended is the error of a run that should not have ended, with the end of its log. Stop then does not tell of it again.
+func (p *Process) Ended(when string) error {
+	p.mu.Lock()
+	p.told = true
+	how := "exit status 0"
+	if p.err != nil {
+		how = p.err.Error()
+	}
+	p.mu.Unlock()
+	return errs.New(errs.Unavailable, "%s ended %s (%s); its log ends:\n%s", p.Name, when, how, p.tail())
+}
+
 // Signal sends sig to the current run; a run that has ended is no error.
 func (p *Process) Signal(sig syscall.Signal) error {
 	p.mu.Lock()
@@ -161,7 +178,7 @@ func (p *Process) Kill() error {
 }
 
 // Stop asks with SIGTERM, and after grace kills. It returns an error if the program did not end by itself with code 0,
-// unless Kill ended it.
+// unless Kill ended it or Ended told of it.
 func (p *Process) Stop(grace time.Duration) error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
@@ -170,7 +187,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-p.Exited():
-		if err := p.Err(); err != nil && !p.wasKilled() {
+		if err := p.Err(); err != nil && !p.accounted() {
 			return fmt.Errorf("%s ended with %w; its log ends:\n%s", p.Name, err, p.tail())
 		}
 		return nil
@@ -179,35 +196,42 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-func (p *Process) wasKilled() bool {
+func (p *Process) accounted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.killed
+	return p.killed || p.told
 }
 
 // Log is the path of the program's log.
 func (p *Process) Log() string { return p.logFile }
 
+// tail is the log's last whole lines, within tailBytes.
 func (p *Process) tail() string {
 	b, err := os.ReadFile(p.logFile)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b[max(0, len(b)-2000):])
+	if len(b) > tailBytes {
+		b = b[len(b)-tailBytes:]
+		b = b[bytes.IndexByte(b, '\n')+1:]
+	}
+	return string(bytes.TrimRight(b, "\n"))
 }
 
 // spawner starts every child from one thread that lives as long as this process: the kernel sends Pdeathsig when the
 // thread that forked ends, not the process.
 var spawner = sync.OnceValue(func() chan func() {
 	work := make(chan func())
-	go func() {
-		runtime.LockOSThread()
-		for f := range work {
-			f()
-		}
-	}()
+	go spawnLoop(work)
 	return work
 })
+
+func spawnLoop(work <-chan func()) {
+	runtime.LockOSThread()
+	for f := range work {
+		f()
+	}
+}
 
 func spawn(cmd *exec.Cmd) error {
 	done := make(chan error, 1)
