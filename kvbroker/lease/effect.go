@@ -45,6 +45,8 @@ type (
 
 	// Zero asks to clear pages that are proven untouched by anyone, and to answer with [Zeroed], in parts if need be.
 	// Pages are in the lease's order. Seals are those of the lease: a sealed page with another digest now was written late.
+	// It is the last that is heard of every lease but one that was handed over, also of one without pages: what is kept
+	// beside the table for the check is needed until then and no longer.
 	Zero struct {
 		Lease ID
 		Pages []uint32

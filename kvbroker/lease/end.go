@@ -52,9 +52,7 @@ func (t *Table) prove(s *step, e *entry) {
 		t.set(p, Zeroing)
 	}
 	e.tenant.pages -= uint32(len(e.pages))
-	if len(e.pages) > 0 {
-		s.do(Zero{e.id, e.pages, e.seals})
-	}
+	s.do(Zero{e.id, e.pages, e.seals})
 	t.forget(e)
 }
 

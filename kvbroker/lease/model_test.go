@@ -60,9 +60,9 @@ func (w *world) perform(ev Event, effects []Effect) error {
 			}
 		}
 	}
-	for id, m := range w.leases { // an ended lease without pages has no Zero
-		if m.over && len(m.own) == 0 && len(m.touchers) == 0 {
-			delete(w.leases, id)
+	for id, m := range w.leases {
+		if m.over && len(m.touchers) == 0 {
+			return fmt.Errorf("%s has ended, nobody may touch it, and there was no Zero", nameOf(id))
 		}
 	}
 	return nil
@@ -129,8 +129,7 @@ func (w *world) handOver(from, to *model) {
 		w.holder[p] = nameOf(to.Lease)
 	}
 	to.own = append(from.own[:len(from.own):len(from.own)], to.own...)
-	from.own, from.over = nil, true
-	delete(from.touchers, "worker")
+	delete(w.leases, from.Lease)
 }
 
 func (w *world) zero(z Zero) error {

@@ -211,26 +211,43 @@ func TestLateWriteIsFoundAtTheNextGrant(t *testing.T) {
 	}
 }
 
+// A page that came whole is nobody's to write any more, however its lease ends.
 func TestLateWriteIsFoundBeforeClearing(t *testing.T) {
-	k := remotePair(t)
-	r := newRequest(t, 100, 4, meshv1.Mover_MOVER_GRPC)
-	dst := r.decode(t, k.d)
-	p := k.b0.attach(t, "p0")
-	src := r.prefill(t, p)
-	fill(t, p, src, r)
-	o, err := dst.AwaitOwned(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.b0.baseline(t)
-	k.d.Mapping().Page(o.Pages()[0])[5] ^= 1 // a page that came whole: nobody may write it any more
-	retire(t, dst, true)
-	eventually(t, "the page is withheld, the rest free", func() bool {
-		s := k.b1.states()
-		return s[lease.Free] == 11 && s[lease.Zeroing] == 1
-	})
-	if got := k.b1.count(t, MetricIncidents, "kind", "late_write"); got != 1 {
-		t.Errorf("%d late write incidents, want 1", got)
+	for name, end := range map[string]func(t *testing.T, k *pair, l *client.Lease){
+		"the request went well": func(t *testing.T, _ *pair, l *client.Lease) { retire(t, l, true) },
+		"it was cancelled":      func(t *testing.T, _ *pair, l *client.Lease) { retire(t, l, false) },
+		"it expired": func(t *testing.T, k *pair, l *client.Lease) {
+			k.b1.report(lease.Expire{Lease: lease.ID(l.ID)})
+			retire(t, l, true)
+		},
+		"it was revoked": func(t *testing.T, k *pair, l *client.Lease) {
+			k.b1.report(lease.Revoke{Lease: lease.ID(l.ID), Kind: errs.Unavailable, Reason: "test"})
+			retire(t, l, false)
+		},
+	} {
+		for _, m := range movers {
+			t.Run(name+", "+m.String(), func(t *testing.T) {
+				k := newPair(t, m)
+				r := newRequest(t, 100, 4, m)
+				dst := r.decode(t, k.d)
+				src := r.prefill(t, k.p)
+				fill(t, k.p, src, r)
+				o, err := dst.AwaitOwned(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				k.b0.baseline(t)
+				k.d.Mapping().Page(o.Pages()[0])[5] ^= 1
+				end(t, k, dst)
+				eventually(t, "the page is withheld, the rest free", func() bool {
+					s := k.b1.states()
+					return s[lease.Free] == 11 && s[lease.Zeroing] == 1
+				})
+				if got := k.b1.count(t, MetricIncidents, "kind", "late_write"); got != 1 {
+					t.Errorf("%d late write incidents, want 1", got)
+				}
+			})
+		}
 	}
 }
 

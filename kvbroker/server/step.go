@@ -82,9 +82,11 @@ func (b *Broker) carryOut(e lease.Effect) {
 		if h := b.held[e.Lease]; h != nil && h.dest != nil {
 			e.Seals = append(h.dest.seals, e.Seals...)
 		}
-		b.dirty = append(b.dirty, e)
-		notify(b.wake)
 		b.forget(e.Lease)
+		if len(e.Pages) > 0 {
+			b.dirty = append(b.dirty, e)
+			notify(b.wake)
+		}
 	case lease.Record:
 		b.record(e)
 	case lease.Draining:
@@ -103,7 +105,7 @@ func (b *Broker) record(r lease.Record) {
 	switch r.Kind {
 	case lease.WasQuarantined:
 		b.cfg.Log.Warn("lease quarantined", leaseAttrs(r)...)
-	case lease.WasHandedOver, lease.WasProven:
+	case lease.WasHandedOver: // every other end comes with a Zero, which still needs what is held
 		b.forget(r.Lease)
 	default:
 		b.cfg.Log.Debug("lease "+r.Kind.String(), leaseAttrs(r)...)
