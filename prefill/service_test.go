@@ -142,7 +142,7 @@ func TestRunRefuses(t *testing.T) {
 			a.Mover, a.Prefill, a.PrefillBroker = meshv1.Mover_MOVER_NONE, "", ""
 		}, kind: errs.Invalid},
 		{name: "a prompt of one token", n: 1, kind: errs.Invalid},
-		{name: "no Pull that waits", n: 9, kind: errs.NotFound},
+		{name: "no Pull that waits", n: 9, kind: errs.Unavailable},
 		{name: "a deadline that has passed", n: 9, change: func(a *meshv1.Admission) { a.DeadlineUnixMs = 1 }, kind: errs.Unavailable},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

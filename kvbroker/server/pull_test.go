@@ -211,7 +211,8 @@ func TestDecodeGivingUpEndsBothLeasesAtOnce(t *testing.T) {
 				case "before P came":
 					eventually(t, "the Pull's end at P", func() bool { return len(k.b0.describe(noTime).Leases) == 0 && k.pulls() == 0 })
 					_, err := k.p.Reserve(t.Context(), client.Reservation{Admission: r.s, Role: roleSource, TokenIDs: r.ids, Pages: r.moved()})
-					wantKind(t, "Reserve of a source whose Pull is gone", err, errs.NotFound)
+					wantKind(t, "Reserve of a source whose Pull is gone", err, errs.Unavailable)
+					wantKind(t, "Refuse of a Pull that is gone", k.p.Refuse(t.Context(), r.s, errs.New(errs.Limit, "test")), errs.Unavailable)
 				case "while P computes":
 					within(t, "revoke of the source", src.Revoked())
 					wantKind(t, "RevokeErr", src.RevokeErr(), errs.Unavailable)
@@ -242,7 +243,7 @@ func TestPullsBindTheirAdmission(t *testing.T) {
 	r, other := newRequest(t, 100, 4, meshv1.Mover_MOVER_GRPC), newRequest(t, 100, 4, meshv1.Mover_MOVER_GRPC)
 	dst := r.decode(t, k.d)
 	_, err := k.p.Reserve(t.Context(), client.Reservation{Admission: other.s, Role: roleSource, TokenIDs: other.ids, Pages: other.moved()})
-	wantKind(t, "Reserve of a source for another admission", err, errs.NotFound)
+	wantKind(t, "Reserve of a source for another admission", err, errs.Unavailable)
 	r.ids[5]++
 	_, err = k.p.Reserve(t.Context(), client.Reservation{Admission: r.s, Role: roleSource, TokenIDs: r.ids, Pages: r.moved()})
 	wantKind(t, "Reserve of a source with other token ids", err, errs.Corrupt)

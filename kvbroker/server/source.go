@@ -66,13 +66,19 @@ func (b *Broker) unpark(p *parked, err error) {
 	}
 }
 
+// errNoPull: the receiver has gone away, or this broker forgot its Pull in a restart. Either is a lost peer, which may be
+// tried again elsewhere; that there never was one cannot be told from it.
+func errNoPull() error {
+	return errs.New(errs.Unavailable, "no Pull of the admission is parked here: its receiver is gone")
+}
+
 // pullOf is the parked Pull of an admission.
 func (b *Broker) pullOf(a *meshv1.Admission) (*parked, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	p := b.parked[lease.Admission(a.Id)]
 	if p == nil {
-		return nil, errs.New(errs.NotFound, "no Pull of the admission is parked here")
+		return nil, errNoPull()
 	}
 	return p, p.err
 }
@@ -83,7 +89,7 @@ func (p *parked) bind(h *held, pages []lease.PageTag, rows uint32, prompt []byte
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.parked[lease.Admission(p.admission.Id)] != p {
-		return errs.New(errs.NotFound, "the Pull of the admission has ended")
+		return errNoPull()
 	}
 	err := p.step(transfer.Bound{Lease: h.id, Epoch: h.ref.Epoch, Pages: uint32(len(pages)), Rows: rows, PromptDigest: prompt})
 	if err != nil {
