@@ -41,6 +41,7 @@ type Broker struct {
 	handles  map[lease.Attach]*handle
 	held     map[lease.ID]*held
 	parked   map[lease.Admission]*parked
+	spent    spent
 	dirty    []lease.Zero  // proven pages that wait to be cleared
 	wake     chan struct{} // of the goroutine that clears them
 	idle     chan struct{} // closed and replaced whenever a lease goes away
@@ -57,7 +58,7 @@ func New(c Config) (*Broker, error) {
 	b := &Broker{
 		cfg: c, instance: c.Instance,
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
-		withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		spent: newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 	}
 	hash := c.Layout.Hash()
 	b.own = transfer.Broker{Instance: b.instance, ModelRevision: c.ModelRevision[:], LayoutHash: hash[:], PageBytes: c.Layout.PageBytes()}

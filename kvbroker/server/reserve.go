@@ -25,6 +25,9 @@ func (b *Broker) reserve(ctx context.Context, c *call, req *brokerv1.ReserveRequ
 	if err := b.checkAdmission(a); err != nil {
 		return nil, err
 	}
+	if err := b.checkSpent(a, req.Role); err != nil {
+		return nil, err
+	}
 	switch req.Role {
 	case brokerv1.Role_ROLE_SOLO:
 		return b.reserveSolo(ctx, c, a, req)
@@ -42,6 +45,18 @@ func (b *Broker) checkAdmission(a *meshv1.Admission) error {
 	}
 	if late := time.Since(deadlineOf(a)); late >= 0 {
 		return errs.New(errs.Stale, "admission: its deadline was %v ago", late.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// checkSpent goes before a look for the Pull, which has ended when the admission was served. Who takes looks again.
+func (b *Broker) checkSpent(a *meshv1.Admission, role brokerv1.Role) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for own, r := range roles {
+		if r == role {
+			return b.spent.check(use{lease.Admission(a.Id), own})
+		}
 	}
 	return nil
 }
@@ -109,7 +124,7 @@ func (b *Broker) reserveSource(ctx context.Context, c *call, a *meshv1.Admission
 		return nil, err
 	}
 	if err = p.bind(h, pages, rows, proof.PromptDigest(a.Nonce, a.Tenant, b.own.ModelRevision, req.TokenIds)); err != nil {
-		b.abandon(h.ref, err)
+		b.abandon(h, err)
 		return nil, err
 	}
 	if err := b.undelivered(ctx, h); err != nil {
@@ -144,7 +159,7 @@ func (b *Broker) reserveDestination(ctx context.Context, c *call, a *meshv1.Admi
 		return nil, err
 	}
 	if err := b.attachPull(ctx, h, a, req.Admission, expect, pages); err != nil {
-		b.abandon(h.ref, err)
+		b.abandon(h, err)
 		return nil, err
 	}
 	if err := b.undelivered(ctx, h); err != nil {
@@ -232,7 +247,7 @@ func (b *Broker) take(c *call, a *meshv1.Admission, ev lease.Reserve) (*held, []
 		}
 		b.mu.Unlock()
 		err := errs.New(errs.Unavailable, "reserve: %d of %d pages were written after they were cleared", len(dirty), len(g.Pages))
-		b.abandon(h.ref, err)
+		b.abandon(h, err)
 		return nil, nil, err
 	}
 	return h, g.Pages, nil
@@ -242,16 +257,21 @@ func (b *Broker) takeLocked(c *call, a *meshv1.Admission, ev lease.Reserve) (lea
 	if c.h.hungUp {
 		return lease.Granted{}, nil, errs.New(errs.Stale, "the attach handle is dead: attach again")
 	}
+	u := use{ev.Admission, ev.Role}
+	if err := b.spent.check(u); err != nil {
+		return lease.Granted{}, nil, err
+	}
 	effects, err := b.stepLocked(ev)
 	if err != nil {
 		return lease.Granted{}, nil, err
 	}
+	b.spent.add(u, deadlineOf(a), time.Now())
 	g, err := grantedIn(effects)
 	if err != nil {
 		return g, nil, err
 	}
 	h := &held{id: ev.Lease, ref: lease.Ref{Lease: ev.Lease, Attach: ev.Attach, Epoch: g.Epoch}, tenant: ev.Tenant,
-		role: ev.Role, since: time.Now(), call: c}
+		use: u, since: time.Now(), call: c}
 	b.held[h.id] = h
 	h.expireAt(b, deadlineOf(a))
 	return g, h, nil
@@ -272,7 +292,7 @@ func (b *Broker) undelivered(ctx context.Context, h *held) error {
 		return nil
 	}
 	err := errs.New(errs.Unavailable, "reserve: the worker gave up: %w", context.Cause(ctx))
-	b.abandon(h.ref, err)
+	b.abandon(h, err)
 	return err
 }
 

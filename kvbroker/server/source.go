@@ -91,6 +91,9 @@ func (p *parked) bind(h *held, pages []lease.PageTag, rows uint32, prompt []byte
 	if b.parked[lease.Admission(p.admission.Id)] != p {
 		return errNoPull()
 	}
+	if p.bound { // a step would fail the Pull of the lease that has it
+		return errs.New(errs.Invalid, "pull: a second source lease")
+	}
 	err := p.step(transfer.Bound{Lease: h.id, Epoch: h.ref.Epoch, Pages: uint32(len(pages)), Rows: rows, PromptDigest: prompt})
 	if err != nil {
 		return err

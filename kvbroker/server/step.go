@@ -14,7 +14,7 @@ type held struct {
 	id     lease.ID
 	ref    lease.Ref
 	tenant string
-	role   lease.Role
+	use    use
 	since  time.Time
 
 	timer *time.Timer
@@ -159,11 +159,12 @@ func (h *held) stopTimer(b *Broker) {
 }
 
 // abandon ends a lease that its worker never heard of: the shell speaks for it.
-func (b *Broker) abandon(r lease.Ref, why error) {
+func (b *Broker) abandon(h *held, why error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.reportLocked(lease.Revoke{Lease: r.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
-	b.reportLocked(lease.Retired{Ref: r, Reason: "the worker never had it"})
+	b.reportLocked(lease.Revoke{Lease: h.id, Kind: errs.KindOf(why), Reason: why.Error()})
+	b.reportLocked(lease.Retired{Ref: h.ref, Reason: "the worker never had it"})
+	b.spent.undo(h.use)
 }
 
 // notify wakes the reader of a channel of capacity 1.

@@ -186,8 +186,8 @@ func (s *workerService) Refuse(_ context.Context, req *brokerv1.RefuseRequest) (
 	why := errs.New(errs.KindOfCode(codes.Code(req.Code)), "%s", clip(req.Message))
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if p.bound {
-		s.b.reportLocked(lease.Revoke{Lease: p.ref.Lease, Kind: errs.KindOf(why), Reason: why.Error()})
+	if p.bound { // by another Run of the same ticket, which is not this one's to end
+		return nil, errs.New(errs.Invalid, "refuse: a source lease serves the Pull: retire it")
 	}
 	p.lose(why)
 	s.b.metrics.refused("prefill", why)
