@@ -31,7 +31,7 @@ type handle struct {
 func (h *handle) wakeUp() { notify(h.wake) }
 
 func (h *handle) revoked(e lease.Revoked) {
-	h.revokes = append(h.revokes, &brokerv1.Revoked{Lease: e.Lease[:], Code: uint32(e.Kind.Code()), Reason: e.Reason})
+	h.revokes = append(h.revokes, &brokerv1.Revoked{Lease: e.Lease[:], Code: uint32(e.Kind.Code()), Reason: clip(e.Reason)})
 }
 
 // acceptWorkers gives every process that connects a goroutine of its own, until the listener closes.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -281,9 +282,10 @@ func sealsOf(pages []*brokerv1.PageSeal) ([]lease.PageSeal, error) {
 	return out, nil
 }
 
+// clip bounds words that are passed on. It never leaves half a character: a message with one cannot be sent at all.
 func clip(s string) string {
 	if len(s) > maxReason {
-		return s[:maxReason]
+		s = s[:maxReason]
 	}
-	return s
+	return strings.ToValidUTF8(s, "")
 }
