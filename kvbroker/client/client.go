@@ -56,8 +56,15 @@ type Client struct {
 	dead     error // why done is closed
 	pool     PoolState
 	leases   map[string]*Lease
-	inflight int              // Reserves that are under way
-	early    map[string]error // revokes of leases whose Reserve has not returned
+	reserves uint64              // that were begun
+	inflight map[uint64]struct{} // those under way
+	early    map[string]revoked  // revokes of leases whose Reserve may be among them
+}
+
+// revoked came for a lease that is not known: it was granted to one of the Reserves in flight then, or is no more.
+type revoked struct {
+	why  error
+	last uint64 // the newest Reserve in flight
 }
 
 // Attach connects to the broker in c.Dir. ctx bounds the attach only.
@@ -66,7 +73,8 @@ func Attach(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Client{session: s, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{}, early: map[string]error{}}
+	k := &Client{session: s, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{},
+		inflight: map[uint64]struct{}{}, early: map[string]revoked{}}
 	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
 		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes}
 	if err := k.start(ctx, c); err != nil {
@@ -176,8 +184,8 @@ func (c *Client) news(m *brokerv1.WatchResponse) {
 		why := revokeError(e.Revoked)
 		if l := c.leases[string(e.Revoked.GetLease())]; l != nil {
 			l.revoke(why)
-		} else if c.inflight > 0 {
-			c.early[string(e.Revoked.GetLease())] = why
+		} else if len(c.inflight) > 0 {
+			c.early[string(e.Revoked.GetLease())] = revoked{why, c.reserves}
 		}
 	}
 }

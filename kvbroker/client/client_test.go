@@ -153,11 +153,9 @@ func TestEarlyRevokeIsKeptForItsLease(t *testing.T) {
 	revoked := &brokerv1.WatchResponse{Event: &brokerv1.WatchResponse_Revoked{Revoked: &brokerv1.Revoked{Lease: id,
 		Code: uint32(errs.Corrupt.Code()), Reason: "test"}}}
 	c.news(revoked) // of a lease that nobody waits for
-	if err := c.begin(); err != nil {
-		t.Fatal(err)
-	}
+	n := begun(t, c)
 	c.news(revoked)
-	l := c.end(&brokerv1.ReserveResponse{Lease: id})
+	l := c.end(n, &brokerv1.ReserveResponse{Lease: id})
 	<-l.Revoked()
 	if errs.KindOf(l.RevokeErr()) != errs.Corrupt {
 		t.Errorf("RevokeErr = %v, want corrupt", l.RevokeErr())
@@ -165,10 +163,43 @@ func TestEarlyRevokeIsKeptForItsLease(t *testing.T) {
 	if len(c.early) != 0 {
 		t.Errorf("%d early revokes are kept for ever", len(c.early))
 	}
-	if c.begin() == nil {
-		if l := c.end(&brokerv1.ReserveResponse{Lease: proof.NewID()}); l.RevokeErr() != nil {
-			t.Errorf("another lease is revoked: %v", l.RevokeErr())
-		}
+	if l := c.end(begun(t, c), &brokerv1.ReserveResponse{Lease: proof.NewID()}); l.RevokeErr() != nil {
+		t.Errorf("another lease is revoked: %v", l.RevokeErr())
+	}
+}
+
+func begun(t *testing.T, c *Client) uint64 {
+	t.Helper()
+	n, err := c.begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// Under steady load there is always a Reserve in flight.
+func TestEarlyRevokesAreForgottenUnderLoad(t *testing.T) {
+	dir := runtimeDir(t)
+	startBroker(t, dir)
+	c := attached(t, dir)
+	last := begun(t, c)
+	for range 1000 {
+		next := begun(t, c)
+		c.news(&brokerv1.WatchResponse{Event: &brokerv1.WatchResponse_Revoked{Revoked: &brokerv1.Revoked{Lease: proof.NewID()}}})
+		c.end(last, nil)
+		last = next
+	}
+	if n := len(c.early); n > 1 {
+		t.Errorf("%d early revokes are kept with 1 Reserve in flight, want at most 1", n)
+	}
+	mine := proof.NewID()
+	c.news(&brokerv1.WatchResponse{Event: &brokerv1.WatchResponse_Revoked{Revoked: &brokerv1.Revoked{Lease: mine}}})
+	c.end(begun(t, c), nil) // a newer one returns first
+	if l := c.end(last, &brokerv1.ReserveResponse{Lease: mine}); l.RevokeErr() == nil {
+		t.Error("a revoke was forgotten while its Reserve was in flight")
+	}
+	if n := len(c.early) + len(c.inflight); n != 0 {
+		t.Errorf("%d are kept with nothing in flight", n)
 	}
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -59,14 +60,15 @@ type Lease struct {
 func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) {
 	req := &brokerv1.ReserveRequest{RequestId: proof.NewID(), Attach: c.token, Admission: r.Admission, Role: r.Role,
 		TokenIds: r.TokenIDs, FromToken: r.From, Pages: r.Pages}
-	if err := c.begin(); err != nil {
+	n, err := c.begin()
+	if err != nil {
 		return nil, err
 	}
 	resp, err := c.rpc.Reserve(ctx, req)
 	if err == nil {
-		return c.end(resp), nil
+		return c.end(n, resp), nil
 	}
-	c.end(nil)
+	c.end(n, nil)
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable:
 		c.undo(req)
@@ -74,18 +76,20 @@ func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) {
 	return nil, errs.FromStatus(err)
 }
 
-func (c *Client) begin() error {
+// begin numbers a Reserve.
+func (c *Client) begin() (uint64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead != nil {
-		return c.dead
+		return 0, c.dead
 	}
-	c.inflight++
-	return nil
+	c.reserves++
+	c.inflight[c.reserves] = struct{}{}
+	return c.reserves, nil
 }
 
-// end takes the answer of a Reserve, nil when it failed.
-func (c *Client) end(resp *brokerv1.ReserveResponse) *Lease {
+// end takes the answer of Reserve n, nil when it failed.
+func (c *Client) end(n uint64, resp *brokerv1.ReserveResponse) *Lease {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var l *Lease
@@ -93,17 +97,30 @@ func (c *Client) end(resp *brokerv1.ReserveResponse) *Lease {
 		l = &Lease{ID: resp.Lease, Epoch: resp.Epoch, From: resp.FromToken, c: c, revoked: make(chan struct{})}
 		l.Pages, l.Tags = split(resp.Pages)
 		c.leases[string(l.ID)] = l
-		if why := c.early[string(l.ID)]; why != nil {
-			l.revoke(why)
+		if r, ok := c.early[string(l.ID)]; ok {
+			l.revoke(r.why)
+			delete(c.early, string(l.ID))
 		}
 		if c.dead != nil {
 			l.revoke(c.dead)
 		}
 	}
-	if c.inflight--; c.inflight == 0 {
-		clear(c.early)
-	}
+	delete(c.inflight, n)
+	c.dropEarly()
 	return l
+}
+
+// dropEarly forgets the revokes that no Reserve in flight can be about: all that were when they came have returned.
+// Callers hold mu.
+func (c *Client) dropEarly() {
+	if len(c.early) == 0 {
+		return
+	}
+	oldest := c.reserves + 1
+	for n := range c.inflight {
+		oldest = min(oldest, n)
+	}
+	maps.DeleteFunc(c.early, func(_ string, r revoked) bool { return r.last < oldest })
 }
 
 // undo asks what became of a Reserve whose answer was lost, and retires what it gave: nobody here has seen those pages.
