@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 	"maps"
-	"time"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -16,9 +16,6 @@ import (
 	"leasehold.dev/protos/pagesum"
 	"leasehold.dev/protos/proof"
 )
-
-// retireTimeout is how long a Retire may take once its caller has given up.
-const retireTimeout = 5 * time.Second
 
 // Reservation asks for the pages of one side of one admission.
 type Reservation struct {
@@ -125,29 +122,19 @@ func (c *Client) dropEarly() {
 
 // undo asks what became of a Reserve whose answer was lost, and retires what it gave: nobody here has seen those pages.
 func (c *Client) undo(req *brokerv1.ReserveRequest) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.dead != nil {
-		return
-	}
-	c.wg.Go(func() {
-		ctx, cancel := bounded(context.Background())
-		defer cancel()
+	c.persist(func(ctx context.Context) error {
 		resp, err := c.rpc.Reserve(ctx, &brokerv1.ReserveRequest{RequestId: req.RequestId, Attach: c.token})
-		if err == nil { // when this fails too, the lease ends with its deadline and this process
-			_, _ = c.rpc.Retire(ctx, &brokerv1.RetireRequest{Attach: c.token, Lease: resp.Lease, Epoch: resp.Epoch, Reason: "the worker gave up"})
+		if err != nil {
+			return err
 		}
+		_, err = c.rpc.Retire(ctx, &brokerv1.RetireRequest{Attach: c.token, Lease: resp.Lease, Epoch: resp.Epoch, Reason: "the worker gave up"})
+		return err
 	})
-}
-
-// bounded is for words that are said whether the caller still waits or not. Closing the connection ends them.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), retireTimeout)
 }
 
 // Refuse tells the waiting decode side why this worker will not serve an admission.
 func (c *Client) Refuse(ctx context.Context, a *meshv1.SignedAdmission, why error) error {
-	_, err := c.rpc.Refuse(ctx, &brokerv1.RefuseRequest{Attach: c.token, Admission: a, Code: uint32(errs.KindOf(why).Code()), Message: why.Error()})
+	_, err := c.rpc.Refuse(ctx, &brokerv1.RefuseRequest{Attach: c.token, Admission: a, Code: uint32(errs.KindOf(why).Code()), Message: strings.ToValidUTF8(why.Error(), "\uFFFD")})
 	return errs.FromStatus(err)
 }
 
@@ -179,19 +166,34 @@ func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
 }
 
 // Retire ends the lease: no kernel will touch its pages again. Repeats are no error. It is said even when ctx has ended.
+// An error of kind Unavailable, Exhausted or Internal says that the broker has not heard it yet: it is said again in the
+// background until the broker has, or the handle dies, since the pages stay in quarantine until then.
 func (l *Lease) Retire(ctx context.Context, ok bool, reason string, faults []engine.Fault) error {
-	req := &brokerv1.RetireRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Ok: ok, Reason: reason}
+	req := &brokerv1.RetireRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Ok: ok, Reason: strings.ToValidUTF8(reason, "\uFFFD")}
 	for _, f := range faults {
 		req.Faults = append(req.Faults, &brokerv1.Fault{Page: f.Page, Want: f.Want, Got: f.Got, Write: f.Kind == engine.FaultWrite,
 			Length: f.Kind == engine.FaultLength || f.Kind == engine.FaultPages})
 	}
+	say := func(ctx context.Context) error {
+		_, err := l.c.rpc.Retire(ctx, req)
+		if !unheard(err) {
+			l.c.drop(l)
+		}
+		return err
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := l.c.rpc.Retire(ctx, req)
-	l.c.mu.Lock()
-	delete(l.c.leases, string(l.ID))
-	l.c.mu.Unlock()
+	err := say(ctx)
+	if unheard(err) {
+		l.c.persist(say)
+	}
 	return errs.FromStatus(err)
+}
+
+func (c *Client) drop(l *Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, string(l.ID))
 }
 
 // Revoked is closed when the broker took the lease back, or the handle died.
