@@ -42,7 +42,7 @@ type Request struct {
 
 // Chat checks a chat request against vocab, the number of token ids.
 func Chat(r *openaiv1.ChatCompletionsRequest, vocab uint32) (*Request, error) {
-	if err := known(r.ProtoReflect(), ""); err != nil {
+	if err := known(r.ProtoReflect()); err != nil {
 		return nil, err
 	}
 	out, err := common(r, vocab)
@@ -69,7 +69,7 @@ func Chat(r *openaiv1.ChatCompletionsRequest, vocab uint32) (*Request, error) {
 
 // Completion checks a plain request.
 func Completion(r *openaiv1.CompletionsRequest, vocab uint32) (*Request, error) {
-	if err := known(r.ProtoReflect(), ""); err != nil {
+	if err := known(r.ProtoReflect()); err != nil {
 		return nil, err
 	}
 	out, err := common(r, vocab)
@@ -97,29 +97,69 @@ func Completion(r *openaiv1.CompletionsRequest, vocab uint32) (*Request, error) 
 	return out, nil
 }
 
-// known refuses fields of a newer service definition than ours.
-func known(m protoreflect.Message, path string) error {
-	if u := m.GetUnknown(); len(u) > 0 {
-		return apierr.Unknown(path + "(unknown protobuf field)")
+// maxDepth is how many messages may lie inside of each other. The deepest valid request has 7: a part's text.
+const maxDepth = 32
+
+// flaw is what known looks for.
+type flaw int
+
+const (
+	none flaw = iota
+	foreign
+	deep
+)
+
+// known refuses fields of a newer service definition than ours, and nesting that no valid request has: protobuf itself
+// decodes 10,000 levels.
+func known(m protoreflect.Message) error {
+	switch path, f := inspect(m, maxDepth); f {
+	case foreign:
+		return apierr.Unknown(path)
+	case deep:
+		field, _, _ := strings.Cut(path, ".")
+		return apierr.Invalid(field, "Invalid '%s': it is nested more than %d messages deep.", field, maxDepth)
 	}
-	var err error
+	return nil
+}
+
+// inspect finds m's first flaw, and its path, which is put together on the way back only.
+func inspect(m protoreflect.Message, depth int) (path string, found flaw) {
+	if len(m.GetUnknown()) > 0 {
+		return "(unknown protobuf field)", foreign
+	}
+	if depth == 0 {
+		return "", deep
+	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if f.Message() == nil || f.IsMap() {
-			return true
+		each(f, v, func(inner protoreflect.Message) bool {
+			path, found = inspect(inner, depth-1)
+			return found == none
+		})
+		if found != none {
+			path = f.TextName() + "." + path
 		}
-		at := path + f.TextName()
-		if !f.IsList() {
-			err = known(v.Message(), at+".")
-			return err == nil
+		return found == none
+	})
+	return path, found
+}
+
+// each calls yield for the messages that the field f holds, until it says false.
+func each(f protoreflect.FieldDescriptor, v protoreflect.Value, yield func(protoreflect.Message) bool) {
+	switch {
+	case f.IsMap():
+		if f.MapValue().Message() != nil {
+			v.Map().Range(func(_ protoreflect.MapKey, e protoreflect.Value) bool { return yield(e.Message()) })
 		}
+	case f.Message() == nil:
+	case f.IsList():
 		for i := range v.List().Len() {
-			if err = known(v.List().Get(i).Message(), at+"."); err != nil {
-				return false
+			if !yield(v.List().Get(i).Message()) {
+				return
 			}
 		}
-		return true
-	})
-	return err
+	default:
+		yield(v.Message())
+	}
 }
 
 func maxNew(out *Request, tokens, completion *uint32) error {

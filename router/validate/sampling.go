@@ -70,6 +70,10 @@ func integers(r fields) (n *uint32, seed *int64, topK *uint32) {
 	return nil, nil, nil
 }
 
+// minRepetition is the least that decode's samplers divide and multiply by: decode/sample.Params.Check. A range here must
+// lie inside of decode's, or a tenant's mistake becomes a refusal inside of the mesh.
+const minRepetition = 0.01
+
 // span is a field with its range; open leaves lo itself out.
 type span struct {
 	name   string
@@ -88,7 +92,7 @@ func sampling(r fields) (*decodev1.Sampling, error) {
 			{"min_p", minP, 0, 1, false, &s.MinP},
 			{"frequency_penalty", frequency, -2, 2, false, &s.FrequencyPenalty},
 			{"presence_penalty", presence, -2, 2, false, &s.PresencePenalty},
-			{"repetition_penalty", repetition, 0, 2, true, &s.RepetitionPenalty},
+			{"repetition_penalty", repetition, minRepetition, 2, false, &s.RepetitionPenalty},
 		}
 	}
 	var spans []span

@@ -2,6 +2,8 @@ package validate_test
 
 import (
 	"math"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -171,6 +173,129 @@ func TestFieldsOfANewerServiceAreRefused(t *testing.T) {
 	r.Messages[0].ProtoReflect().SetUnknown([]byte{0xF8, 0x07, 0x01})
 	if _, err := validate.Chat(r, vocab); err == nil {
 		t.Error("an unknown field of a message is taken")
+	}
+}
+
+// protobuf decodes 10,000 levels; 34 KB of them took 700 MB when each level wrote the path to it.
+func TestNestingIsRefusedWithoutWork(t *testing.T) {
+	nested := func(levels int, wrap func(*structpb.Value) *structpb.Value) *structpb.Value {
+		v := structpb.NewStringValue("x")
+		for range levels {
+			v = wrap(v)
+		}
+		return v
+	}
+	list := func(v *structpb.Value) *structpb.Value {
+		return structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{v}})
+	}
+	object := func(v *structpb.Value) *structpb.Value {
+		return structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"a": v}})
+	}
+	for _, c := range []struct {
+		name   string
+		levels int
+		wrap   func(*structpb.Value) *structpb.Value
+	}{{"lists", 4900, list}, {"objects", 3200, object}, {"a few lists", 20, list}, {"a few objects", 20, object}} {
+		b, err := proto.Marshal(&openaiv1.CompletionsRequest{Model: "m", Prompt: nested(c.levels, c.wrap), Stop: structpb.NewStringValue("x")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &openaiv1.CompletionsRequest{}
+		if err := proto.Unmarshal(b, r); err != nil {
+			t.Fatalf("%s: %d bytes do not arrive: %v", c.name, len(b), err)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err = validate.Completion(r, vocab)
+		runtime.ReadMemStats(&after)
+		if e, ok := apierr.As(err); !ok || e.HTTP != 400 || e.Param != "prompt" || !strings.Contains(e.Message, "32") {
+			t.Errorf("%s: %v, want a refusal of prompt with the limit of 32", c.name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			t.Errorf("%s: a request of %d bytes took %d bytes to refuse, want at most 1 MiB", c.name, len(b), took)
+		}
+	}
+}
+
+func TestUnknownFieldsAreFoundInObjects(t *testing.T) {
+	inner := structpb.NewStringValue("a")
+	inner.ProtoReflect().SetUnknown([]byte{0xF8, 0x07, 0x01})
+	r := chat(t, "")
+	r.Messages[0].Content = structpb.NewListValue(&structpb.ListValue{Values: []*structpb.Value{structpb.NewStructValue(&structpb.Struct{
+		Fields: map[string]*structpb.Value{"type": structpb.NewStringValue("text"), "text": inner}})}})
+	_, err := validate.Chat(r, vocab)
+	if e, ok := apierr.As(err); !ok || e.Code != apierr.CodeUnknown || e.Param != "messages.content.list_value.values.struct_value.fields.(unknown protobuf field)" {
+		t.Errorf("%v, want a refusal that names the way to the field", err)
+	}
+}
+
+// What decode's samplers compute with: decode/sample.Params.Check, which the router does not import. What passes here and
+// not there costs the tenant a 500, and counts as a disagreement.
+var decodes = map[string]struct {
+	least, most float32
+	zero        bool // 0 is off, outside of the range as it may be
+}{
+	"temperature":        {0, 100, false},
+	"top_p":              {0, 1, false},
+	"min_p":              {0, 1, false},
+	"frequency_penalty":  {-100, 100, false},
+	"presence_penalty":   {-100, 100, false},
+	"repetition_penalty": {0.01, 100, true},
+	"logit_bias":         {-1000, 1000, false},
+	"top_logprobs":       {0, 20, false},
+}
+
+func TestWhatPassesHerePassesAtDecode(t *testing.T) {
+	got := func(s *decodev1.Sampling) map[string]float32 {
+		return map[string]float32{"temperature": s.Temperature, "top_p": s.TopP, "min_p": s.MinP, "frequency_penalty": s.FrequencyPenalty,
+			"presence_penalty": s.PresencePenalty, "repetition_penalty": s.RepetitionPenalty, "logit_bias": s.LogitBias[5], "top_logprobs": float32(s.TopLogprobs)}
+	}
+	near := []float64{0, 1e-300, 1e-60, 1e-46, 1e-30, 1e-9, 0.001, 0.005, 0.00999999, math.Nextafter(0.01, 0), 0.01, math.Nextafter(0.01, 1), 0.5,
+		math.Nextafter(1, 0), 1, math.Nextafter(1, 2), 2, math.Nextafter(2, 3), 20, 21, 100, 101, 1000, 1001, math.MaxFloat32, math.MaxFloat64}
+	accepted := map[string]int{}
+	for field := range decodes {
+		for _, v := range slices.Concat(near, []float64{math.NaN(), math.Inf(1)}) {
+			for _, v := range []float64{v, -v} {
+				r := chat(t, `,"logprobs":true`)
+				switch field {
+				case "temperature":
+					r.Temperature = &v
+				case "top_p":
+					r.TopP = &v
+				case "min_p":
+					r.MinP = &v
+				case "frequency_penalty":
+					r.FrequencyPenalty = &v
+				case "presence_penalty":
+					r.PresencePenalty = &v
+				case "repetition_penalty":
+					r.RepetitionPenalty = &v
+				case "logit_bias":
+					r.LogitBias = map[string]float64{"5": v}
+				case "top_logprobs":
+					if v != math.Trunc(v) || v < 0 || v > math.MaxUint32 {
+						continue
+					}
+					r.TopLogprobs = proto.Uint32(uint32(v))
+				}
+				out, err := validate.Chat(r, vocab)
+				if err != nil {
+					continue
+				}
+				accepted[field]++
+				if field == "repetition_penalty" && out.Sampling.RepetitionPenalty == 0 || field == "top_p" && out.Sampling.TopP == 0 {
+					t.Errorf("%s %v became 0, which is off", field, v)
+				}
+				for name, x := range got(out.Sampling) {
+					if d := decodes[name]; !(x >= d.least && x <= d.most) && (!d.zero || x != 0) {
+						t.Errorf("%s %v is accepted and becomes %v; decode takes %v to %v", name, v, x, d.least, d.most)
+					}
+				}
+			}
+		}
+		if accepted[field] < 2 {
+			t.Errorf("%s: %d values are accepted, so nothing was tested", field, accepted[field])
+		}
 	}
 }
 
