@@ -137,15 +137,38 @@ func (e *Encoder) next(s string) (int, *control) {
 }
 
 // opaque serves a template that changes its messages' text, so that the two cannot be told apart in the result. A
-// message that spells a control token is then refused.
+// message that spells a control token is then refused; so are messages of which the template would put one together:
+// the rendering must have the control tokens, in their order, that it has for the same conversation with harmless text.
 func (e *Encoder) opaque(rendered string, messages []chat.Message) ([]int32, error) {
+	harmless := make([]chat.Message, len(messages))
 	for i, m := range messages {
 		if _, c := e.next(m.Content); c != nil {
 			param := "messages[" + strconv.Itoa(i) + "].content"
 			return nil, apierr.Invalid(param, "'%s' spells a control token of the model, which this model's chat template cannot carry as text.", param)
 		}
+		harmless[i] = m
+		if strings.TrimSpace(m.Content) != "" { // templates may leave out an empty turn
+			harmless[i].Content = "x"
+		}
+	}
+	want, err := e.tmpl.Render(harmless, true)
+	if err != nil || !slices.Equal(e.controls(rendered), e.controls(want)) {
+		return nil, apierr.Invalid("messages", "The model's chat template would make a control token of the text of these messages.")
 	}
 	return e.encode([]part{{text: rendered}}), nil
+}
+
+// controls are the control tokens that s spells.
+func (e *Encoder) controls(s string) []int32 {
+	var ids []int32
+	for {
+		at, c := e.next(s)
+		if c == nil {
+			return ids
+		}
+		ids = append(ids, c.id)
+		s = s[at+len(c.text):]
+	}
 }
 
 // part is a piece of the rendering: the template's own, or a message's.
