@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -54,6 +55,9 @@ func (s *Stream) take(t *decodev1.Tokens) error {
 	if s.ids == nil {
 		s.ids = sha256.New()
 	}
+	if len(t.Tokens) == 0 { // text waits for its token's message: a Tokens without one has no place in the stream
+		return errs.Mark(&verdict.Disagreement{Field: "tokens", Got: "none", Want: "at least 1"}, errs.Corrupt)
+	}
 	var b [4]byte
 	for _, one := range t.Tokens {
 		binary.LittleEndian.PutUint32(b[:], uint32(one.Id))
@@ -73,12 +77,16 @@ func (s *Stream) finish(f *decodev1.Finished) error {
 	switch {
 	case f.PromptTokens != s.a.adm.PromptTokens:
 		return differ("finished.prompt_tokens", f.PromptTokens, s.a.adm.PromptTokens)
+	case s.count == 0:
+		return errs.Mark(&verdict.Disagreement{Field: "finished.completion_tokens", Got: "0", Want: "at least 1"}, errs.Corrupt)
 	case f.CompletionTokens != s.count:
 		return differ("finished.completion_tokens", f.CompletionTokens, s.count)
 	case f.Reason != decodev1.FinishReason_FINISH_REASON_STOP && f.Reason != decodev1.FinishReason_FINISH_REASON_LENGTH:
 		return errs.New(errs.Corrupt, "decode worker %s finished for reason %v", s.a.route.Decode.ID, f.Reason)
 	case string(f.OutputDigest) != string(s.ids.Sum(nil)):
 		return errs.Mark(&verdict.Disagreement{Field: "finished.output_digest", Got: hexOf(f.OutputDigest), Want: hexOf(s.ids.Sum(nil))}, errs.Corrupt)
+	case len(f.LogitDigest) != sha256.Size || bytes.Count(f.LogitDigest, []byte{0}) == sha256.Size:
+		return errs.Mark(&verdict.Disagreement{Field: "finished.logit_digest", Got: hexOf(f.LogitDigest), Want: "32 bytes that are not all zero"}, errs.Corrupt)
 	case f.NumericsClass != s.Route.Decode.Numerics:
 		return errs.Mark(&verdict.Disagreement{Field: "finished.numerics_class", Got: f.NumericsClass, Want: s.Route.Decode.Numerics}, errs.Corrupt)
 	}

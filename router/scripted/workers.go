@@ -91,6 +91,7 @@ type Decode struct {
 	Twist   func(*meshv1.DecodeVerdict)
 	End     func(*decodev1.Finished)                                        // changes the last word
 	Before  func(ctx context.Context, a *meshv1.Admission) error            // before Admitted
+	Wait    func(ctx context.Context, a *meshv1.Admission) error            // after Admitted, before P's word
 	Step    func(ctx context.Context, a *meshv1.Admission, i int) error     // before the token i, and after the last with i = len(Text)
 	Tokens  func(s *decodev1.Sampling, i int, text string) *decodev1.Tokens // nil: the word
 	Rewrite func(error) error                                               // what D makes of P's failure; nil: passes it on
@@ -136,6 +137,11 @@ func (d *Decode) Generate(r *decodev1.GenerateRequest, s grpc.ServerStreamingSer
 		LeaseHash: lease, Pages: (a.PromptTokens + a.MaxNewTokens - 1 + 63) / 64, ExpectedPages: v.ExpectedPages}}}); err != nil {
 		return err
 	}
+	if d.Wait != nil {
+		if err := d.Wait(ctx, a); err != nil {
+			return err
+		}
+	}
 	v.Unsplit = !split
 	if split {
 		select {
@@ -148,7 +154,10 @@ func (d *Decode) Generate(r *decodev1.GenerateRequest, s grpc.ServerStreamingSer
 			}
 			p := h.verdict
 			v.SourceLeaseHash, v.SourceInstance, v.SourceEpoch = p.LeaseHash, p.Instance, p.Epoch
-			v.Rows, v.Pages, v.Root, v.BytesMoved = p.Rows, p.Pages, p.Root, uint64(p.Pages)*4096
+			v.Rows, v.Pages, v.Root = p.Rows, p.Pages, p.Root
+			if a.Mover == meshv1.Mover_MOVER_GRPC {
+				v.BytesMoved = uint64(p.Pages) * 4096
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

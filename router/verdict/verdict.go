@@ -65,6 +65,10 @@ func unsplit(c *comparison, v Views) {
 	c.number("decode.bytes_moved", d.BytesMoved, 0)
 	c.bytes("decode.root", d.Root, nil, 0)
 	c.bytes("decode.source_lease_hash", d.SourceLeaseHash, nil, 0)
+	c.bytes("decode.source_instance", d.SourceInstance, nil, 0)
+	c.number("decode.source_epoch", d.SourceEpoch, 0)
+	c.number("decode.from_token", uint64(d.FromToken), 0)
+	c.number("decode.mover", uint64(d.Mover), uint64(v.Admission.Mover))
 }
 
 func split(c *comparison, v Views) {
@@ -80,6 +84,7 @@ func split(c *comparison, v Views) {
 	c.bytes("decode.source_lease_hash", d.SourceLeaseHash, p.LeaseHash, sha256.Size)
 	c.bytes("decode.source_instance", d.SourceInstance, p.Instance, proof.IDSize)
 	c.number("decode.source_epoch", d.SourceEpoch, p.Epoch)
+	c.some("decode.source_epoch", d.SourceEpoch) // a broker counts from 1
 	c.bytes("decode.root", d.Root, p.Root, sha256.Size)
 	c.flag("decode.unsplit", d.Unsplit, false)
 	c.number("decode.mover", uint64(d.Mover), uint64(a.Mover))
@@ -97,6 +102,11 @@ func split(c *comparison, v Views) {
 	c.number("decode.pages", uint64(d.Pages), pages)
 	c.number("decode.expected_pages", uint64(d.ExpectedPages), pages)
 	c.number("admitted.expected_pages", uint64(v.Admitted.ExpectedPages), pages)
+	if a.Mover == meshv1.Mover_MOVER_LOCAL {
+		c.number("decode.bytes_moved", d.BytesMoved, 0) // the pages stay where they are
+	} else {
+		c.some("decode.bytes_moved", d.BytesMoved)
+	}
 }
 
 // comparison keeps the first difference.
@@ -111,6 +121,13 @@ func (c *comparison) fail(field, got, want string) {
 func (c *comparison) number(field string, got, want uint64) {
 	if got != want {
 		c.fail(field, fmt.Sprint(got), fmt.Sprint(want))
+	}
+}
+
+// some is for a number that only one side knows, and that is never 0.
+func (c *comparison) some(field string, got uint64) {
+	if got == 0 {
+		c.fail(field, "0", "more")
 	}
 }
 

@@ -29,7 +29,7 @@ func agree(n uint32) verdict.Views {
 			ModelRevision: a.ModelRevision, LayoutHash: hash("layout"), PromptDigest: a.PromptDigest, Rows: n - 1, Pages: pages, Root: hash("root")},
 		Decode: &meshv1.DecodeVerdict{AdmissionId: a.Id, LeaseHash: hash("dst"), SourceLeaseHash: hash("src"), SourceInstance: hash("instance")[:16],
 			SourceEpoch: 3, ModelRevision: a.ModelRevision, LayoutHash: hash("layout"), PromptDigest: a.PromptDigest, Rows: n - 1,
-			Pages: pages, ExpectedPages: pages, Root: hash("root"), Mover: meshv1.Mover_MOVER_GRPC},
+			Pages: pages, ExpectedPages: pages, Root: hash("root"), BytesMoved: uint64(pages) * 4096, Mover: meshv1.Mover_MOVER_GRPC},
 	}
 }
 
@@ -47,6 +47,11 @@ func TestViewsThatAgree(t *testing.T) {
 		if err := verdict.Compare(agree(n)); err != nil {
 			t.Errorf("n %d: %v", n, err)
 		}
+	}
+	local := agree(200)
+	local.Admission.Mover, local.Decode.Mover, local.Decode.BytesMoved = meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_LOCAL, 0
+	if err := verdict.Compare(local); err != nil {
+		t.Errorf("handed over inside of one broker: %v", err)
 	}
 	for _, n := range []uint32{1, 64, 2000} {
 		if err := verdict.Compare(alone(n)); err != nil {
@@ -95,6 +100,7 @@ func TestEachFieldThatDiffers(t *testing.T) {
 		{"decode.source_instance", func(v *verdict.Views) { v.Decode.SourceInstance = hash("before the restart")[:16] }},
 		{"decode.source_epoch", func(v *verdict.Views) { v.Prefill.Epoch = 2 }},
 		{"decode.source_epoch", func(v *verdict.Views) { v.Decode.SourceEpoch = 4 }},
+		{"decode.source_epoch", func(v *verdict.Views) { v.Decode.SourceEpoch, v.Prefill.Epoch = 0, 0 }},
 		{"decode.root", func(v *verdict.Views) { v.Decode.Root = flip(v.Decode.Root) }},
 		{"decode.root", func(v *verdict.Views) { v.Prefill.Root = flip(v.Prefill.Root) }},
 		{"decode.root", func(v *verdict.Views) { v.Decode.Root, v.Prefill.Root = nil, nil }},
@@ -113,6 +119,10 @@ func TestEachFieldThatDiffers(t *testing.T) {
 		{"decode.pages", func(v *verdict.Views) { v.Decode.Pages = 1 }},
 		{"decode.expected_pages", func(v *verdict.Views) { v.Decode.ExpectedPages-- }},
 		{"admitted.expected_pages", func(v *verdict.Views) { v.Admitted.ExpectedPages++ }},
+		{"decode.bytes_moved", func(v *verdict.Views) { v.Decode.BytesMoved = 0 }},
+		{"decode.bytes_moved", func(v *verdict.Views) { // one broker, and yet something moved
+			v.Admission.Mover, v.Decode.Mover = meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_LOCAL
+		}},
 		{"presence", func(v *verdict.Views) { v.Decode = nil }},
 		{"presence", func(v *verdict.Views) { v.Admitted = nil }},
 	} {
@@ -133,6 +143,10 @@ func TestEachFieldThatDiffers(t *testing.T) {
 		{"decode.bytes_moved", func(v *verdict.Views) { v.Decode.BytesMoved = 1 }},
 		{"decode.root", func(v *verdict.Views) { v.Decode.Root = hash("root") }},
 		{"decode.source_lease_hash", func(v *verdict.Views) { v.Decode.SourceLeaseHash = hash("src") }},
+		{"decode.source_instance", func(v *verdict.Views) { v.Decode.SourceInstance = hash("instance")[:16] }},
+		{"decode.source_epoch", func(v *verdict.Views) { v.Decode.SourceEpoch = 3 }},
+		{"decode.from_token", func(v *verdict.Views) { v.Decode.FromToken = 64 }},
+		{"decode.mover", func(v *verdict.Views) { v.Decode.Mover = meshv1.Mover_MOVER_GRPC }},
 	} {
 		v := alone(200)
 		c.twist(&v)
