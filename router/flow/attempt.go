@@ -30,8 +30,8 @@ type attempt struct {
 	done   []func()    // give back the use counts
 }
 
-// errOver cancels the other half once one has failed.
-var errOver = errors.New("the other half of the request has failed")
+// errOver cancels the other half once one has failed. It is a cancel of ours, and nobody's bug.
+var errOver = fmt.Errorf("the other half of the request has failed: %w", context.Canceled)
 
 // late ends an attempt in which a worker was over one of our limits. Its kind is Unavailable.
 type late struct {
@@ -163,31 +163,36 @@ func (a *attempt) grace(ctx context.Context, other <-chan struct{}) {
 	}
 }
 
-// worse is the error that decides: a failed check before a refusal, before a loss, before the echo of our own cancel.
-func worse(a, b error) error {
-	rank := func(err error) int {
-		switch {
-		case err == nil:
-			return 0
-		case errors.Is(err, errOver) || errors.Is(err, context.Canceled):
-			return 1
-		}
-		switch errs.KindOf(err) {
-		case errs.Unavailable:
-			return 2
-		case errs.Exhausted:
-			return 3
-		case errs.Corrupt:
-			return 6
-		case errs.Internal:
-			return 5
-		}
-		return 4
+// worse is the error that decides: a failed check before a bug, before a refusal, before a loss, before the echo of our
+// own cancel. P finds no Pull, or another one, when D or its Pull is gone: that is an echo of D's loss.
+func worse(d, p error) error {
+	if k := errs.KindOf(p); (k == errs.NotFound || k == errs.Stale) && errs.KindOf(d) == errs.Unavailable && !errors.Is(d, context.Canceled) {
+		return d
 	}
-	if rank(b) > rank(a) {
-		return b
+	if rank(p) > rank(d) {
+		return p
 	}
-	return a
+	return d
+}
+
+func rank(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, context.Canceled):
+		return 1
+	}
+	switch errs.KindOf(err) {
+	case errs.Unavailable:
+		return 2
+	case errs.Exhausted:
+		return 3
+	case errs.Corrupt:
+		return 6
+	case errs.Internal:
+		return 5
+	}
+	return 4
 }
 
 // close ends both calls; gRPC lets go of a stream whose context ended.

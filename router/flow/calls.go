@@ -25,18 +25,14 @@ func moverName(m meshv1.Mover) string {
 	return strings.ToLower(strings.TrimPrefix(m.String(), "MOVER_"))
 }
 
-// guard runs f under the peer's breaker. Only what is the peer's own fault moves it: that it was not reached, did not
-// answer in time, or had a bug. A worker that relays another's loss is itself well, and a client that went away says
-// nothing about anybody.
-func guard(p *peers.Peer, f func() (err error, own bool)) error {
+// guard runs f under the peer's breaker. Only fault moves it, which is the peer's own: that it was not reached, did not
+// answer in time, or had a bug. A worker that relays another's loss is itself well, what the other half of the request
+// said is the other half's, and a client that went away says nothing about anybody.
+func guard(p *peers.Peer, f func() (out, fault error)) error {
 	var out error
-	err := p.Do(func() error {
-		var own bool
-		out, own = f()
-		if own || errs.KindOf(out) == errs.Internal {
-			return out
-		}
-		return nil
+	err := p.Do(func() (fault error) {
+		out, fault = f()
+		return fault
 	})
 	if out == nil {
 		out = err
@@ -50,16 +46,19 @@ func answered(header, trailer metadata.MD) bool {
 	return len(header.Get("content-type")) > 0 || len(trailer.Get("content-type")) > 0
 }
 
-// ended turns the end of a call into an error of ours: a cancel of ours is named by its cause.
+// ended turns the end of a call into an error of ours. A limit of ours is named by its cause; so is a cancel of ours, but
+// not where the worker had its own say before it.
 func ended(ctx context.Context, err error) error {
+	err = errs.FromStatus(err)
+	stopped := errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	if ctx.Err() != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		if cause := context.Cause(ctx); stopped || !errors.Is(cause, context.Canceled) {
 			return cause
 		}
+		return err
 	}
-	err = errs.FromStatus(err)
-	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil { // the worker's own limit: a transfer timeout
-		return errs.New(errs.Unavailable, "the worker's time ran out: %s", err.Error())
+	if stopped { // at the worker's own side: it goes away, or a transfer took too long
+		return errs.New(errs.Unavailable, "the worker ended the call: %s", err.Error())
 	}
 	return err
 }
@@ -73,19 +72,22 @@ func (a *attempt) prefill(ctx context.Context) (*meshv1.PrefillVerdict, error) {
 	}
 	start := time.Now()
 	var v *meshv1.PrefillVerdict
-	err := guard(peer, func() (error, bool) {
+	err := guard(peer, func() (out, fault error) {
 		var header, trailer metadata.MD
-		out, err := prefillv1.NewPrefillServiceClient(peer.Conn).Run(ctx,
+		answer, err := prefillv1.NewPrefillServiceClient(peer.Conn).Run(ctx,
 			&prefillv1.RunRequest{Admission: a.signed, TokenIds: a.job.IDs}, grpc.Header(&header), grpc.Trailer(&trailer))
 		if err != nil {
 			lost := ctx.Err() == nil && !answered(header, trailer)
 			if lost {
 				a.r.Fleet.Lost("prefill", id)
 			}
-			return ended(ctx, err), lost || isLate(ctx)
+			if err = ended(ctx, err); lost || isLate(ctx) || errs.KindOf(err) == errs.Internal {
+				return err, err
+			}
+			return err, nil
 		}
-		v = out.GetVerdict()
-		return nil, false
+		v = answer.GetVerdict()
+		return nil, nil
 	})
 	if err != nil {
 		return nil, err
@@ -104,6 +106,7 @@ type decodeCall struct {
 	ctx      context.Context
 	stream   grpc.ServerStreamingClient[decodev1.GenerateResponse]
 	admitted bool
+	err      error // how D's stream failed; not what P or a comparison said
 }
 
 // guarded runs the part of the call before the first token under the peer's breaker.
@@ -113,10 +116,24 @@ func (d *decodeCall) guarded(f func() error) error {
 	if peer == nil {
 		return errs.New(errs.Unavailable, "decode worker %s has left", id)
 	}
-	return guard(peer, func() (error, bool) {
-		err := f()
-		return err, err != nil && (d.silent() || d.unreached())
+	return guard(peer, func() (out, fault error) {
+		out = f()
+		return out, d.fault()
 	})
+}
+
+// fault is d.err when D itself is to blame for it.
+func (d *decodeCall) fault() error {
+	if d.err != nil && (d.silent() || d.unreached() || errs.KindOf(d.err) == errs.Internal) {
+		return d.err
+	}
+	return nil
+}
+
+// failed keeps the error with which the call ended.
+func (d *decodeCall) failed(err error) error {
+	d.err = ended(d.ctx, err)
+	return d.err
 }
 
 // silent reports whether D, and not P before it, was over a limit of ours.
@@ -153,7 +170,8 @@ func (d *decodeCall) open(ctx context.Context) (*decodev1.Admitted, error) {
 	peer := d.a.r.Fleet.Decode.Get(d.a.route.Decode.ID)
 	if peer == nil {
 		limit.Stop()
-		return nil, errs.New(errs.Unavailable, "decode worker %s has left", d.a.route.Decode.ID)
+		d.err = errs.New(errs.Unavailable, "decode worker %s has left", d.a.route.Decode.ID)
+		return nil, d.err
 	}
 	var err error
 	d.stream, err = decodev1.NewDecodeServiceClient(peer.Conn).Generate(ctx,
@@ -161,7 +179,7 @@ func (d *decodeCall) open(ctx context.Context) (*decodev1.Admitted, error) {
 	if err != nil {
 		d.stream = nil
 		limit.Stop()
-		return nil, ended(ctx, err)
+		return nil, d.failed(err)
 	}
 	m, err := d.recv()
 	limit.Stop()
@@ -181,7 +199,7 @@ func (d *decodeCall) recv() (*decodev1.GenerateResponse, error) {
 		return nil, errs.New(errs.Corrupt, "decode worker %s ended the stream before Finished", d.a.route.Decode.ID)
 	}
 	if err != nil {
-		return nil, ended(d.ctx, err)
+		return nil, d.failed(err)
 	}
 	return m, nil
 }
@@ -215,7 +233,7 @@ func (d *decodeCall) next() (*decodev1.Tokens, *decodev1.Finished, error) {
 			if err == nil {
 				return nil, nil, d.order(extra, "the end")
 			}
-			return nil, nil, ended(d.ctx, err)
+			return nil, nil, d.failed(err)
 		}
 		return nil, e.Finished, nil
 	}

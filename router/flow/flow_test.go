@@ -158,6 +158,23 @@ func TestFailuresBeforeTheFirstToken(t *testing.T) {
 		{"D is lost after its verdict", func(_ *scripted.Prefill, d *scripted.Decode) {
 			d.Step = func(context.Context, *meshv1.Admission, int) error { return lost }
 		}, errs.Unavailable, true},
+		{"D's Pull broke, and P finds none parked", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = refuse(errs.New(errs.NotFound, "no Pull of the admission is parked here"))
+			d.Rewrite = func(error) error { return errs.New(errs.Unavailable, "the Pull broke") }
+		}, errs.Unavailable, true},
+		{"D's Pull is of an older broker", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = refuse(errs.New(errs.Stale, "another instance"))
+			d.Rewrite = func(error) error { return errs.New(errs.Unavailable, "the Pull broke") }
+		}, errs.Unavailable, true},
+		{"P finds no Pull, and D failed its check", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = refuse(errs.New(errs.NotFound, "no Pull of the admission is parked here"))
+			d.Rewrite = func(error) error { return errs.New(errs.Corrupt, "digest") }
+		}, errs.Corrupt, false},
+		{"D stops and cancels its call", func(_ *scripted.Prefill, d *scripted.Decode) { d.Before = refuse(context.Canceled) }, errs.Unavailable, true},
+		{"P stops and cancels its call", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = refuse(context.Canceled)
+			d.Rewrite = func(error) error { return errs.New(errs.Unavailable, "the Pull broke") }
+		}, errs.Unavailable, true},
 		{"D's transfer took too long", func(_ *scripted.Prefill, d *scripted.Decode) { d.Before = refuse(context.DeadlineExceeded) }, errs.Unavailable, true},
 		{"P refuses for its limit", func(p *scripted.Prefill, _ *scripted.Decode) { p.Do = refuse(errs.New(errs.Limit, "200 > 100")) }, errs.Limit, false},
 		{"P's pool is full", func(p *scripted.Prefill, _ *scripted.Decode) { p.Do = refuse(errs.New(errs.Exhausted, "full")) }, errs.Exhausted, false},
@@ -243,6 +260,9 @@ func TestDsLastWordIsChecked(t *testing.T) {
 		"more new tokens":     func(f *decodev1.Finished) { f.CompletionTokens++ },
 		"other tokens":        func(f *decodev1.Finished) { f.OutputDigest[0] ^= 1 },
 		"no digest":           func(f *decodev1.Finished) { f.OutputDigest = nil },
+		"no logit digest":     func(f *decodev1.Finished) { f.LogitDigest = nil },
+		"a zero logit digest": func(f *decodev1.Finished) { f.LogitDigest = make([]byte, 32) },
+		"half a logit digest": func(f *decodev1.Finished) { f.LogitDigest = f.LogitDigest[:16] },
 		"no reason":           func(f *decodev1.Finished) { f.Reason = 0 },
 		"another class":       func(f *decodev1.Finished) { f.NumericsClass = "x86-fma-1" },
 	} {
@@ -253,6 +273,35 @@ func TestDsLastWordIsChecked(t *testing.T) {
 			w.settle(1, 1)
 			if _, f, err := w.answer(t.Context(), w.job(200, 8)); errs.KindOf(err) != errs.Corrupt || f != nil {
 				t.Fatalf("answer = %v, %v; want Corrupt", f, err)
+			}
+		})
+	}
+}
+
+func TestAnAnswerWithoutTokensIsCorrupt(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*scripted.Decode)
+		text string // what goes out before
+	}{
+		{"Finished alone, and nothing sampled", func(d *scripted.Decode) { d.Text = nil }, ""},
+		{"text of no token", func(d *scripted.Decode) {
+			d.Tokens = func(_ *decodev1.Sampling, i int, text string) *decodev1.Tokens {
+				t := &decodev1.Tokens{Text: text}
+				if i != 2 {
+					t.Tokens = []*decodev1.TokenInfo{{Id: int32(100 + i)}}
+				}
+				return t
+			}
+		}, "The sky"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.NewPrefill(w.Status("p", "b1"))
+			c.set(w.NewDecode(w.Status("d", "b2")))
+			w.settle(1, 1)
+			if text, f, err := w.answer(t.Context(), w.job(200, 8)); errs.KindOf(err) != errs.Corrupt || f != nil || text != c.text {
+				t.Fatalf("answer = %q, %v, %v; want Corrupt after %q", text, f, err, c.text)
 			}
 		})
 	}
@@ -318,6 +367,53 @@ func TestAWorkerThatNeverAnswersIsLeftAlone(t *testing.T) {
 			f := w.Fleet.Snapshot()
 			if open := map[string]bool{"P": !f.Prefill[0].Up, "D": !f.Decode[0].Up}; !open[half] || len(open) == 2 && open["P"] == open["D"] {
 				t.Errorf("breakers open: %v, want only %s's (prefill %q, decode %q)", open, half, f.Prefill[0].Reason, f.Decode[0].Reason)
+			}
+		})
+	}
+}
+
+// A bug of one half opens that half's breaker, whatever the other half sees of it.
+func TestABugOpensTheBreakerOfItsOwnWorker(t *testing.T) {
+	bug, gone := errs.New(errs.Internal, "bug"), errs.New(errs.Unavailable, "the Pull broke")
+	for _, c := range []struct {
+		name   string
+		set    func(*scripted.Prefill, *scripted.Decode)
+		kind   errs.Kind
+		pd, dd bool // whose breaker opens
+	}{
+		{"P's bug, D sees its Pull break", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = func(context.Context, *meshv1.Admission) error { return bug }
+			d.Rewrite = func(error) error { return gone }
+		}, errs.Internal, true, false},
+		{"P's bug, D hears nothing", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = func(context.Context, *meshv1.Admission) error { return bug }
+			d.Wait = func(ctx context.Context, _ *meshv1.Admission) error { <-ctx.Done(); return ctx.Err() }
+		}, errs.Internal, true, false},
+		{"D's bug, P hears nothing", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = func(ctx context.Context, _ *meshv1.Admission) error { <-ctx.Done(); return ctx.Err() }
+			d.Wait = func(context.Context, *meshv1.Admission) error { return bug }
+		}, errs.Internal, false, true},
+		{"D's pool is full, P hears nothing", func(p *scripted.Prefill, d *scripted.Decode) {
+			p.Do = func(ctx context.Context, _ *meshv1.Admission) error { <-ctx.Done(); return ctx.Err() }
+			d.Wait = func(context.Context, *meshv1.Admission) error { return errs.New(errs.Exhausted, "full") }
+		}, errs.Exhausted, false, false},
+		{"P's lie is no bug of D's", func(p *scripted.Prefill, _ *scripted.Decode) {
+			p.Twist = func(v *meshv1.PrefillVerdict) { v.Rows-- }
+		}, errs.Corrupt, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t)
+			p, d := w.NewPrefill(w.Status("p", "b1")), w.NewDecode(w.Status("d", "b2"))
+			c.set(p, d)
+			w.settle(1, 1)
+			for range 3 {
+				if _, _, err := w.answer(t.Context(), w.job(200, 8)); errs.KindOf(err) != c.kind || errors.Is(err, context.Canceled) {
+					t.Fatalf("error %v (%v), want kind %v", err, errs.KindOf(err), c.kind)
+				}
+			}
+			f := w.Fleet.Snapshot()
+			if f.Prefill[0].Up == c.pd || f.Decode[0].Up == c.dd {
+				t.Errorf("open: P %v (%q), D %v (%q); want %v and %v", !f.Prefill[0].Up, f.Prefill[0].Reason, !f.Decode[0].Up, f.Decode[0].Reason, c.pd, c.dd)
 			}
 		})
 	}
