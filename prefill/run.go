@@ -51,8 +51,8 @@ func Run(ctx context.Context, args []string) error {
 // Broker is how a worker reaches the broker whose runtime directory is dir.
 func Broker(dir, id string) worker.Dial[*client.Client] {
 	return worker.Dial[*client.Client]{
-		Attach: func(ctx context.Context) (*client.Client, error) {
-			return client.Attach(ctx, client.Config{Dir: dir, Worker: id})
+		Attach: func(ctx context.Context, own worker.Facts) (*client.Client, error) {
+			return client.Attach(ctx, client.Config{Dir: dir, Worker: id, Expect: client.Info(own)})
 		},
 		Facts: func(c *client.Client) worker.Facts { return worker.Facts(c.Info()) },
 		Pool:  func(c *client.Client) worker.PoolState { return worker.PoolState(c.Pool()) },

@@ -145,7 +145,7 @@ func pause(ctx context.Context, d time.Duration) {
 // attach holds one attachment from its beginning to its end. The error says why there is none now.
 func (h *Host[B]) attach(ctx context.Context) (attached bool, err error) {
 	dialing, cancel := context.WithTimeout(ctx, dialTime)
-	b, err := h.dial.Attach(dialing)
+	b, err := h.dial.Attach(dialing, h.own())
 	cancel()
 	if err != nil {
 		return false, err

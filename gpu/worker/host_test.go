@@ -76,6 +76,11 @@ func TestAPromiseThatJustFitsIsReady(t *testing.T) {
 	if err := g.Ready(context.Background()); err != nil {
 		t.Errorf("check: %v", err)
 	}
+	g.set(func(g *rig) { // everything that agree compares is said at the attach
+		if err := g.agree(g.asked); err != nil {
+			t.Errorf("the broker was asked for something else: %v", err)
+		}
+	})
 }
 
 type endless struct{ stepped chan struct{} }

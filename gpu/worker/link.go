@@ -41,7 +41,8 @@ type PoolState struct {
 
 // Dial is how a worker reaches its broker.
 type Dial[B Broker] struct {
-	Attach func(context.Context) (B, error)
+	// Attach asks for an attachment to a broker that is as own says, as far as its fields are set.
+	Attach func(ctx context.Context, own Facts) (B, error)
 	Facts  func(B) Facts
 	Pool   func(B) PoolState
 }
@@ -68,26 +69,36 @@ func (l *Link[B]) Admit(tenant string, tokens uint32, deadline time.Time) (*runn
 // Gone is closed when the broker is gone: every rpc on it fails, and every task of this link has ended or is ending.
 func (l *Link[B]) Gone() <-chan struct{} { return l.Broker.Done() }
 
-// agree compares what must be equal before a page may be touched. The error has both values.
-func (h *Host[B]) agree(f Facts) error {
+// own is what this worker needs of a broker.
+func (h *Host[B]) own() Facts {
 	hash := h.engine.Layout().Hash()
+	return Facts{
+		LayoutHash: hash[:], ModelRevision: h.model.Revision[:], TokenizerRevision: h.model.TokenizerRevision[:],
+		NumericsClass: h.engine.NumericsClass(), PageBytes: h.engine.Layout().PageBytes(),
+	}
+}
+
+// agree compares what must be equal before a page may be touched: the broker was asked to, and this is the worker's own
+// look. The error has both values.
+func (h *Host[B]) agree(f Facts) error {
+	own := h.own()
 	for _, c := range []struct {
 		what      string
 		own, told []byte
 	}{
-		{"layout hash", hash[:], f.LayoutHash},
-		{"model revision", h.model.Revision[:], f.ModelRevision},
-		{"tokenizer revision", h.model.TokenizerRevision[:], f.TokenizerRevision},
+		{"layout hash", own.LayoutHash, f.LayoutHash},
+		{"model revision", own.ModelRevision, f.ModelRevision},
+		{"tokenizer revision", own.TokenizerRevision, f.TokenizerRevision},
 	} {
 		if !bytes.Equal(c.own, c.told) {
 			return errs.New(errs.Invalid, "%s is %x, broker %s has %x", c.what, c.own, f.Broker, c.told)
 		}
 	}
-	if own := h.engine.NumericsClass(); own != f.NumericsClass {
-		return errs.New(errs.Invalid, "numerics class is %s, broker %s has %s", own, f.Broker, f.NumericsClass)
+	if own.NumericsClass != f.NumericsClass {
+		return errs.New(errs.Invalid, "numerics class is %s, broker %s has %s", own.NumericsClass, f.Broker, f.NumericsClass)
 	}
-	if own := h.engine.Layout().PageBytes(); own != f.PageBytes {
-		return errs.New(errs.Invalid, "pages have %d bytes, those of broker %s %d", own, f.Broker, f.PageBytes)
+	if own.PageBytes != f.PageBytes {
+		return errs.New(errs.Invalid, "pages have %d bytes, those of broker %s %d", own.PageBytes, f.Broker, f.PageBytes)
 	}
 	return nil
 }

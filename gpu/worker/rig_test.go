@@ -46,6 +46,7 @@ type rig struct {
 	facts    Facts
 	state    PoolState
 	refusing error
+	asked    Facts // what the host said that it needs
 	handles  []*handle
 	attached chan *handle
 }
@@ -88,9 +89,10 @@ func newRig(t *testing.T, change func(*Config, *rig)) *rig {
 	return g
 }
 
-func (g *rig) attach(context.Context) (*handle, error) {
+func (g *rig) attach(_ context.Context, own Facts) (*handle, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.asked = own
 	if g.refusing != nil {
 		return nil, g.refusing
 	}

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 // helper attaches, says so on stdout, and lives until its stdin ends.
 func helper(dir, mode string) int {
-	s, err := Dial(context.Background(), dir, "helper")
+	s, err := Dial(context.Background(), dir, "helper", Want{})
 	if err != nil {
 		os.Stdout.WriteString("refused: " + err.Error() + "\n")
 		return 1
@@ -141,7 +141,7 @@ func TestAttachPassesOfferAndDescriptors(t *testing.T) {
 		}
 		done <- c.Grant(goodOffer(), memfd(t, "pool"), memfd(t, "tags"))
 	}()
-	s, err := Dial(t.Context(), dir, "p0")
+	s, err := Dial(t.Context(), dir, "p0", Want{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestBrokerGoneEndsTheSession(t *testing.T) {
 		}
 		got <- c
 	}()
-	s, err := Dial(t.Context(), dir, "d0")
+	s, err := Dial(t.Context(), dir, "d0", Want{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestRefusedWorkerLearnsWhy(t *testing.T) {
 					c.Refuse(tt.why)
 				}
 			}()
-			_, err := Dial(t.Context(), dir, tt.worker)
+			_, err := Dial(t.Context(), dir, tt.worker, Want{})
 			if errs.KindOf(err) != tt.want || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("Dial = %v (%v), want %v with %q", err, errs.KindOf(err), tt.want, tt.text)
 			}
@@ -340,7 +340,33 @@ func TestCancelledDial(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("changed my mind")
 	time.AfterFunc(20*time.Millisecond, func() { cancel(cause) })
-	if _, err := Dial(ctx, dir, "p0"); errs.KindOf(err) != errs.Unavailable {
+	if _, err := Dial(ctx, dir, "p0", Want{}); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("Dial = %v, want unavailable", err)
+	}
+}
+
+func TestWantMatchesWhatIsKnown(t *testing.T) {
+	o := goodOffer()
+	o.TokenizerRevision, o.NumericsClass = []byte{5}, "ref-1"
+	all := Want{LayoutHash: o.LayoutHash, ModelRevision: o.ModelRevision, TokenizerRevision: o.TokenizerRevision,
+		NumericsClass: o.NumericsClass, PageBytes: o.PageBytes}
+	for _, w := range []Want{{}, all} {
+		if err := w.Match(o); err != nil {
+			t.Errorf("%+v: %v", w, err)
+		}
+	}
+	for want, change := range map[string]func(*Want){
+		"layout hash is 09, broker b0 has 03":        func(w *Want) { w.LayoutHash = []byte{9} },
+		"model revision is 09, broker b0 has 04":     func(w *Want) { w.ModelRevision = []byte{9} },
+		"tokenizer revision is 09, broker b0 has 05": func(w *Want) { w.TokenizerRevision = []byte{9} },
+		"numerics class is x, broker b0 has ref-1":   func(w *Want) { w.NumericsClass = "x" },
+		"page size is 9, broker b0 has 4096":         func(w *Want) { w.PageBytes = 9 },
+	} {
+		for _, w := range []Want{{}, all} {
+			change(&w)
+			if err := w.Match(o); errs.KindOf(err) != errs.Invalid || err.Error() != want {
+				t.Errorf("Match = %v, want %s", err, want)
+			}
+		}
 	}
 }

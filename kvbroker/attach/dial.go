@@ -21,8 +21,9 @@ type Session struct {
 	wg     sync.WaitGroup
 }
 
-// Dial attaches this process, as worker, to the broker whose runtime directory is dir.
-func Dial(ctx context.Context, dir, worker string) (*Session, error) {
+// Dial attaches this process, as worker, to the broker whose runtime directory is dir. A broker that is not as want says
+// refuses, and sends no descriptor.
+func Dial(ctx context.Context, dir, worker string, want Want) (*Session, error) {
 	if err := CheckDir(dir); err != nil {
 		return nil, err
 	}
@@ -33,7 +34,7 @@ func Dial(ctx context.Context, dir, worker string) (*Session, error) {
 	}
 	c := nc.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	s, err := exchange(c, worker)
+	s, err := exchange(c, Request{Protocol: Protocol, Worker: worker, Want: want})
 	if !stop() && err == nil { // the deadline may be set on a connection that is to live on
 		s.abandon()
 		err = errs.New(errs.Unavailable, "attach: %w", context.Cause(ctx))
@@ -46,8 +47,8 @@ func Dial(ctx context.Context, dir, worker string) (*Session, error) {
 	return s, nil
 }
 
-func exchange(c *net.UnixConn, worker string) (*Session, error) {
-	if err := send(c, Request{Protocol: Protocol, Worker: worker}); err != nil {
+func exchange(c *net.UnixConn, r Request) (*Session, error) {
+	if err := send(c, r); err != nil {
 		return nil, err
 	}
 	s := &Session{c: c, closed: make(chan struct{})}

@@ -68,7 +68,7 @@ func TestDirOfAnotherUser(t *testing.T) {
 	if _, err := ListenWorker(dir); errs.KindOf(err) != errs.Denied {
 		t.Errorf("ListenWorker = %v, want denied", err)
 	}
-	if _, err := Dial(t.Context(), dir, "p0"); errs.KindOf(err) != errs.Denied {
+	if _, err := Dial(t.Context(), dir, "p0", Want{}); errs.KindOf(err) != errs.Denied {
 		t.Errorf("Dial = %v, want denied", err)
 	}
 }

@@ -101,7 +101,7 @@ func (p *Pending) identify() (*Conn, error) {
 	if err != nil {
 		return nil, errs.New(errs.Denied, "attach: no pidfd of process %d: %w", peer.PID, err)
 	}
-	k := &Conn{Worker: r.Worker, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
+	k := &Conn{Worker: r.Worker, Want: r.Want, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
 	k.wg.Go(k.watchProcess)
 	k.wg.Go(k.watchSocket)
 	return k, nil
@@ -116,6 +116,7 @@ func refuse(c *net.UnixConn, why error) {
 // Conn is one attached process.
 type Conn struct {
 	Worker string
+	Want   Want
 	Peer   Peer
 
 	c      *net.UnixConn

@@ -1,7 +1,9 @@
 package attach
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 
@@ -20,6 +22,43 @@ const maxMessage = 4096
 type Request struct {
 	Protocol int    `json:"protocol"`
 	Worker   string `json:"worker"` // instance id
+	Want     Want   `json:"want"`
+}
+
+// Want is what a worker must find at its broker before either touches a page. Zero fields are not known to the worker,
+// and match anything.
+type Want struct {
+	LayoutHash        []byte `json:"layout_hash,omitempty"`
+	ModelRevision     []byte `json:"model_revision,omitempty"`
+	TokenizerRevision []byte `json:"tokenizer_revision,omitempty"`
+	NumericsClass     string `json:"numerics_class,omitempty"`
+	PageBytes         uint64 `json:"page_bytes,omitempty"`
+}
+
+// Match compares w with what the broker would offer. The error has both values.
+func (w Want) Match(o Offer) error {
+	differ := func(what, want, have string) error {
+		return errs.New(errs.Invalid, "%s is %s, broker %s has %s", what, want, o.Broker, have)
+	}
+	for _, c := range []struct {
+		what       string
+		want, have []byte
+	}{
+		{"layout hash", w.LayoutHash, o.LayoutHash},
+		{"model revision", w.ModelRevision, o.ModelRevision},
+		{"tokenizer revision", w.TokenizerRevision, o.TokenizerRevision},
+	} {
+		if len(c.want) > 0 && !bytes.Equal(c.want, c.have) {
+			return differ(c.what, fmt.Sprintf("%x", c.want), fmt.Sprintf("%x", c.have))
+		}
+	}
+	if w.NumericsClass != "" && w.NumericsClass != o.NumericsClass {
+		return differ("numerics class", w.NumericsClass, o.NumericsClass)
+	}
+	if w.PageBytes != 0 && w.PageBytes != o.PageBytes {
+		return differ("page size", fmt.Sprint(w.PageBytes), fmt.Sprint(o.PageBytes))
+	}
+	return nil
 }
 
 // Offer is what the broker answers. An Offer with an Error has no descriptors, and the connection ends.

@@ -18,6 +18,9 @@ import (
 type Config struct {
 	Dir    string // the broker's runtime directory: attach.sock and worker.sock
 	Worker string // this worker's instance id, as the mesh knows it
+	// Expect is what must be equal before a page may be shared: layout hash, revisions, numerics class and page size.
+	// Zero fields are not compared. A broker that differs refuses the attach, with both values.
+	Expect Info
 }
 
 // Info is what the broker said at the attach.
@@ -69,7 +72,8 @@ type revoked struct {
 
 // Attach connects to the broker in c.Dir. ctx bounds the attach only.
 func Attach(ctx context.Context, c Config) (*Client, error) {
-	s, err := attach.Dial(ctx, c.Dir, c.Worker)
+	s, err := attach.Dial(ctx, c.Dir, c.Worker, attach.Want{LayoutHash: c.Expect.LayoutHash, ModelRevision: c.Expect.ModelRevision,
+		TokenizerRevision: c.Expect.TokenizerRevision, NumericsClass: c.Expect.NumericsClass, PageBytes: c.Expect.PageBytes})
 	if err != nil {
 		return nil, err
 	}

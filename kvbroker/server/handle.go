@@ -57,10 +57,12 @@ func (b *Broker) serveAttach(p *attach.Pending) {
 		return
 	}
 	defer c.Forget()
-	h, err := b.newHandle(c)
+	offer := b.offer()
+	h, err := b.admit(c, offer)
 	if err == nil {
+		offer.Epoch, offer.Attach = h.epoch, h.token[:]
 		poolFile, tagsFile := b.pool.Files()
-		if err = c.Grant(b.offer(h), poolFile, tagsFile); err == nil {
+		if err = c.Grant(offer, poolFile, tagsFile); err == nil {
 			b.cfg.Log.Info("worker attached", "worker", h.worker, "pid", c.Peer.PID, "epoch", h.epoch)
 		}
 	} else {
@@ -86,6 +88,15 @@ func (b *Broker) serveAttach(p *attach.Pending) {
 	}
 }
 
+// admit gives a handle to a process that wants what this broker has. One that does not gets no descriptor and leaves
+// nothing behind, however often it comes back.
+func (b *Broker) admit(c *attach.Conn, o attach.Offer) (*handle, error) {
+	if err := c.Want.Match(o); err != nil {
+		return nil, err
+	}
+	return b.newHandle(c)
+}
+
 func (b *Broker) newHandle(c *attach.Conn) (*handle, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,9 +114,10 @@ func (b *Broker) newHandle(c *attach.Conn) (*handle, error) {
 	return h, nil
 }
 
-func (b *Broker) offer(h *handle) attach.Offer {
+// offer is what every worker is told, without what is its own.
+func (b *Broker) offer() attach.Offer {
 	return attach.Offer{
-		Broker: b.cfg.Name, Instance: b.instance, Epoch: h.epoch, Attach: h.token[:], LayoutHash: b.own.LayoutHash,
+		Broker: b.cfg.Name, Instance: b.instance, LayoutHash: b.own.LayoutHash,
 		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
 		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes,
 	}
