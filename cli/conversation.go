@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 
 	"github.com/openai/openai-go/v3"
@@ -76,11 +77,11 @@ func (c *conversation) take(ctx context.Context, line string) {
 		c.messages = c.chat.start()
 		c.streams.sayf("forgotten")
 	default:
-		asked := append(c.messages[:len(c.messages):len(c.messages)], openai.UserMessage(line))
+		asked := slices.Concat(c.messages, []openai.ChatCompletionMessageParamUnion{openai.UserMessage(line)})
 		answer, interrupted, err := c.ask(ctx, asked)
 		switch {
 		case err == nil:
-			c.messages = append(asked, openai.AssistantMessage(answer))
+			c.messages = slices.Concat(asked, []openai.ChatCompletionMessageParamUnion{openai.AssistantMessage(answer)})
 		case interrupted:
 			c.streams.sayf("interrupted: this question is not remembered")
 		default:
