@@ -21,16 +21,21 @@ import (
 	"leasehold.dev/router/shape"
 )
 
-// bodyTime is how long a tenant may take to send a body.
-const bodyTime = 30 * time.Second
+// BodyTime is how long a tenant may take to send a body, unless the service says otherwise.
+const BodyTime = 30 * time.Second
 
 // Front is the public HTTP handler: REST, gRPC by its content type over HTTP/2, and the health routes.
+//
+// Nothing of a body is read before the key is known and the tenant has room for one more request, and none is passed on
+// before all of it is here, within its size and its time.
 type Front struct {
-	keys  *keys.Ring
-	meter *meter.Meter
-	rest  http.Handler
-	grpc  *grpc.Server
-	mux   *http.ServeMux
+	keys     *keys.Ring
+	meter    *meter.Meter
+	rest     http.Handler
+	grpc     *grpc.Server
+	mux      *http.ServeMux
+	bodyTime time.Duration
+	doors    counters // requests from before their body is read until they are answered; the service counts by itself
 }
 
 // NewFront serves service, which is registered at s. conn must lead to s and nowhere else; admin answers /healthz, /readyz
@@ -40,7 +45,10 @@ func NewFront(ctx context.Context, service *Service, s *grpc.Server, conn *grpc.
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{keys: service.Keys, meter: service.Meter, rest: g, grpc: s, mux: http.NewServeMux()}
+	f := &Front{keys: service.Keys, meter: service.Meter, rest: g, grpc: s, mux: http.NewServeMux(), bodyTime: service.BodyTime}
+	if f.bodyTime == 0 {
+		f.bodyTime = BodyTime
+	}
 	f.mux.Handle("/v1/chat/completions", f.post("chat.completions", rest.Chat))
 	f.mux.Handle("/v1/completions", f.post("completions", rest.Completion))
 	f.mux.Handle("/v1/models", f.get())
@@ -53,20 +61,28 @@ func NewFront(ctx context.Context, service *Service, s *grpc.Server, conn *grpc.
 
 func (f *Front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		f.grpc.ServeHTTP(w, r)
+		f.call(w, r)
 		return
 	}
 	f.mux.ServeHTTP(w, r)
 }
 
-// post checks method, key and body, in this order, before the gateway sees the request.
+// post checks method, key, room and body, in this order, before the gateway sees the request.
 func (f *Front) post(endpoint string, check func([]byte) (*rest.Body, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !f.allowed(w, r, http.MethodPost) {
+		tenant := f.allowed(w, r, http.MethodPost)
+		if tenant == nil {
 			f.meter.Refused(endpoint)
 			return
 		}
-		body, err := readBody(w, r)
+		leave, ok := f.doors.enter(tenant.Name, tenant.MaxConcurrent)
+		if !ok {
+			f.meter.Refused(endpoint)
+			respond(w, busy(tenant))
+			return
+		}
+		defer leave()
+		body, err := f.readBody(w, r, apierr.MaxBody)
 		var clean *rest.Body
 		if err == nil {
 			clean, err = check(body)
@@ -82,33 +98,48 @@ func (f *Front) post(endpoint string, check func([]byte) (*rest.Body, error)) ht
 
 func (f *Front) get() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.allowed(w, r, http.MethodGet) {
+		if f.allowed(w, r, http.MethodGet) != nil {
 			f.forward(w, r, nil, &answer{})
 		}
 	})
 }
 
-func (f *Front) allowed(w http.ResponseWriter, r *http.Request, method string) bool {
+// tenant is whose key the request has, or nil.
+func (f *Front) tenant(r *http.Request) *keys.Tenant {
+	if a := r.Header.Values("Authorization"); len(a) == 1 {
+		return f.keys.Authenticate(a[0])
+	}
+	return nil
+}
+
+// allowed is the request's tenant; nil when the request was answered with why it has none.
+func (f *Front) allowed(w http.ResponseWriter, r *http.Request, method string) *keys.Tenant {
 	if r.Method != method {
 		w.Header().Set("Allow", method)
 		e := apierr.NoRoute(r.Method, r.URL.Path)
 		respond(w, &apierr.Error{HTTP: http.StatusMethodNotAllowed, GRPC: e.GRPC, Type: e.Type, Message: "Use " + method + " for this URL."})
-		return false
+		return nil
 	}
-	if a := r.Header.Values("Authorization"); len(a) != 1 || f.keys.Authenticate(a[0]) == nil {
+	tenant := f.tenant(r)
+	if tenant == nil {
 		respond(w, apierr.InvalidKey())
-		return false
 	}
-	return true
+	return tenant
 }
 
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// busy tells a tenant that all requests that it may run at once do run.
+func busy(t *keys.Tenant) *apierr.Error {
+	return apierr.RateLimit(1, "Rate limit reached: %d requests of yours run at once. Please retry after 1 s.", t.MaxConcurrent)
+}
+
+// readBody reads all of a body of at most most bytes.
+func (f *Front) readBody(w http.ResponseWriter, r *http.Request, most int64) ([]byte, error) {
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now().Add(bodyTime)) // not every protocol has one
+	_ = rc.SetReadDeadline(time.Now().Add(f.bodyTime)) // not every protocol has one
 	defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, apierr.MaxBody))
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
 	if big := (*http.MaxBytesError)(nil); errors.As(err, &big) {
-		return nil, apierr.TooLarge(apierr.MaxBody)
+		return nil, apierr.TooLarge(most)
 	}
 	if err != nil {
 		return nil, apierr.Malformed("The request body could not be read to its end.")

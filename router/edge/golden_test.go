@@ -71,8 +71,8 @@ func TestExactBytes(t *testing.T) {
 		{"chat.sse", "/v1/chat/completions", `{` + ask + `,"stream":true}`, nil},
 		{"chat-usage.sse", "/v1/chat/completions", `{` + ask + `,"stream":true,"stream_options":{"include_usage":true}}`, nil},
 		{"chat-length.sse", "/v1/chat/completions", `{` + ask + `,"stream":true,"max_tokens":4}`, func(d *decodeScript) { d.Reason = decodev1.FinishReason_FINISH_REASON_LENGTH }},
-		{"chat-empty.sse", "/v1/chat/completions", `{` + ask + `,"stream":true}`, func(d *decodeScript) { d.Text = nil }},
-		{"chat-empty.json", "/v1/chat/completions", `{` + ask + `}`, func(d *decodeScript) { d.Text = nil }},
+		{"chat-empty.sse", "/v1/chat/completions", `{` + ask + `,"stream":true}`, func(d *decodeScript) { d.Text = []string{""} }},
+		{"chat-empty.json", "/v1/chat/completions", `{` + ask + `}`, func(d *decodeScript) { d.Text = []string{""} }},
 		{"chat-logprobs.json", "/v1/chat/completions", `{` + ask + `,"logprobs":true,"top_logprobs":2}`, func(d *decodeScript) { d.Tokens = withLogprobs }},
 		{"chat-logprobs.sse", "/v1/chat/completions", `{` + ask + `,"logprobs":true,"top_logprobs":2,"stream":true}`, func(d *decodeScript) { d.Tokens = withLogprobs }},
 		{"chat-fails-late.sse", "/v1/chat/completions", `{` + ask + `,"stream":true}`, func(d *decodeScript) {

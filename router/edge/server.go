@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -12,14 +13,17 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"leasehold.dev/protos/errs"
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
 	"leasehold.dev/router/apierr"
 )
 
-// maxMessage bounds a gRPC message: protobuf adds little to a body, and a number in a list takes up to 11 bytes more.
-const maxMessage = 2*apierr.MaxBody + 11<<20
+// maxMessage bounds a gRPC message. A tenant's own is at most MaxBody; one that the gateway makes of a body of MaxBody is
+// longer only where JSON is the shorter of the two: 11 MiB for validate.MaxTokenIDs numbers of 11 bytes each, and as much
+// for parts of a content without text, of 32 bytes for 25.
+const maxMessage = apierr.MaxBody + 4<<20
 
 // Server is the public listener.
 type Server struct {
@@ -37,7 +41,7 @@ func NewServer(ctx context.Context, lis net.Listener, s *Service, admin http.Han
 		grpc.MaxRecvMsgSize(maxMessage), grpc.StreamInterceptor(recoverStream(s.Log)), grpc.UnaryInterceptor(recoverUnary(s.Log)))}
 	openaiv1.RegisterOpenAIServiceServer(out.grpc, s)
 	conn, err := grpc.NewClient("passthrough:///router", grpc.WithContextDialer(out.pipe.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(maxMessage), grpc.MaxCallRecvMsgSize(maxMessage)), grpc.WithDisableServiceConfig())
+		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(maxMessage), grpc.MaxCallRecvMsgSize(math.MaxInt32)), grpc.WithDisableServiceConfig())
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +91,10 @@ func recoverStream(log *slog.Logger) grpc.StreamServerInterceptor {
 				err = recovered(log, info.FullMethod, v)
 			}
 		}()
-		return h(srv, ss)
+		if err = h(srv, ss); err != nil { // what gRPC itself says, of a message that it cannot read, has no details yet
+			err = apierr.FromStatus(status.Convert(err))
+		}
+		return err
 	}
 }
 

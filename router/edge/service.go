@@ -45,6 +45,7 @@ type Service struct {
 	Log         *slog.Logger
 	Created     time.Time // of the model
 	Fingerprint string
+	BodyTime    time.Duration // for a tenant to send a body; 0: [BodyTime]
 
 	tenants counters
 }
@@ -168,7 +169,7 @@ func (c *call) serve(parse func() (*validate.Request, []int32, error), open func
 	}
 	leave, ok := c.s.tenants.enter(tenant.Name, tenant.MaxConcurrent)
 	if !ok {
-		return c.end(apierr.RateLimit(1, "Rate limit reached: %d requests of yours run at once. Please retry after 1 s.", tenant.MaxConcurrent))
+		return c.end(busy(tenant))
 	}
 	defer leave()
 	v, ids, err := parse()

@@ -56,7 +56,7 @@ const name = "smollm2-135m-instruct"
 
 func hashed(key string) string { h := sha256.Sum256([]byte(key)); return hex.EncodeToString(h[:]) }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, set ...func(*edge.Service)) *world {
 	t.Helper()
 	path = modelfile.Path(t)
 	m, err := file()
@@ -86,6 +86,9 @@ func newWorld(t *testing.T) *world {
 		Records: w.records, Meter: &meter.Meter{}, Log: log, Created: time.Unix(1700000000, 0), Fingerprint: "fp_0123456789",
 		Runner: &flow.Runner{Config: flow.Config{Fleet: fl, Key: mesh.Key, Model: served, ModelName: name, Default: 64, Times: flow.DefaultTimes,
 			Budget: retry.NewBudget(0.1, 10), Meter: &meter.Meter{}, Log: log}},
+	}
+	for _, f := range set {
+		f(w.svc)
 	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
