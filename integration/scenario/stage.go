@@ -52,6 +52,9 @@ func (st *Stage) open(ctx context.Context, s Setup, change func(*local.Config)) 
 	if change != nil {
 		change(&c)
 	}
+	for i, b := range c.Brokers { // every page, not a share: a late write anywhere is an incident, and a page short
+		c.Brokers[i].Args = append([]string{"-check-share=1"}, b.Args...)
+	}
 	if st.Loaded, err = model.Load(s.Model); err != nil {
 		return err
 	}
