@@ -56,13 +56,14 @@ func (j *job) reserved() uint32 {
 
 // retire runs when the engine has let go of the lease's pages.
 func (j *job) retire(err error) {
-	reason := ""
-	if err != nil {
-		reason = err.Error()
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
-	if err := j.lease.Retire(ctx, err == nil, reason, j.task.Faults()); err != nil {
+	if err != nil {
+		err = j.lease.Fail(ctx, err, j.task.Faults())
+	} else {
+		err = j.lease.Retire(ctx, true, "", j.task.Faults())
+	}
+	if err != nil {
 		j.s.o.Log.Warn("retire", "err", err)
 	}
 }

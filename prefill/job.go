@@ -53,13 +53,12 @@ func (j *job) after(err error) {
 	if err == nil {
 		err = context.Cause(j.life)
 	}
-	reason := "failed"
-	if err != nil {
-		reason = err.Error()
+	if err == nil {
+		err = errs.New(errs.Internal, "prefill: ended without a word")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
-	if err := j.lease.Retire(ctx, false, reason, j.task.Faults()); err != nil {
+	if err := j.lease.Fail(ctx, err, j.task.Faults()); err != nil {
 		j.s.log.Warn("retire", "err", err)
 	}
 }

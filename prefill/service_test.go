@@ -123,6 +123,34 @@ func TestARefusalReachesTheDecodeSide(t *testing.T) {
 	g.allFree()
 }
 
+// After the lease: what was counted differs, so nobody may try the request again.
+func TestTheKindOfAFailureReachesTheDecodeSide(t *testing.T) {
+	g := newRig(t, tinymodel.Options{}, 16)
+	g.startWorker(nil)
+	d := g.decode()
+	for _, want := range []errs.Kind{errs.Corrupt, errs.Unavailable} {
+		link, err := g.host.Link()
+		if err != nil {
+			t.Fatal(err)
+		}
+		req := g.request(100, 10, nil)
+		dst := g.reserve(d, req, 10)
+		j, err := g.svc.reserve(context.Background(), link, req)
+		link.Release()
+		if err != nil {
+			t.Fatal(err)
+		}
+		j.end(errs.New(want, "98 rows were appended, the prompt needs 99"))
+		j.cancel()
+		close(j.through)
+		if _, heard := dst.AwaitOwned(context.Background()); heard == nil || errs.KindOf(heard) != want || !strings.Contains(heard.Error(), "98 rows") {
+			t.Errorf("decode hears %v, want prefill's own error, %v", heard, want)
+		}
+		retire(t, dst, false)
+		g.allFree()
+	}
+}
+
 // What is refused before a page is reserved, whoever waits.
 func TestRunRefuses(t *testing.T) {
 	g := newRig(t, tinymodel.Options{}, 16)

@@ -165,11 +165,22 @@ func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
 	return newOwned(r)
 }
 
+// Fail is Retire of a lease whose request ended with why: its kind decides whether the other half of the request may be
+// tried again.
+func (l *Lease) Fail(ctx context.Context, why error, faults []engine.Fault) error {
+	return l.retire(ctx, &brokerv1.RetireRequest{Code: uint32(errs.KindOf(why).Code()), Reason: why.Error()}, faults)
+}
+
 // Retire ends the lease: no kernel will touch its pages again. Repeats are no error. It is said even when ctx has ended.
 // An error of kind Unavailable, Exhausted or Internal says that the broker has not heard it yet: it is said again in the
 // background until the broker has, or the handle dies, since the pages stay in quarantine until then.
 func (l *Lease) Retire(ctx context.Context, ok bool, reason string, faults []engine.Fault) error {
-	req := &brokerv1.RetireRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Ok: ok, Reason: strings.ToValidUTF8(reason, "\uFFFD")}
+	return l.retire(ctx, &brokerv1.RetireRequest{Ok: ok, Reason: reason}, faults)
+}
+
+func (l *Lease) retire(ctx context.Context, req *brokerv1.RetireRequest, faults []engine.Fault) error {
+	req.Attach, req.Lease, req.Epoch = l.c.token, l.ID, l.Epoch
+	req.Reason = strings.ToValidUTF8(req.Reason, "\uFFFD")
 	for _, f := range faults {
 		req.Faults = append(req.Faults, &brokerv1.Fault{Page: f.Page, Want: f.Want, Got: f.Got, Write: f.Kind == engine.FaultWrite,
 			Length: f.Kind == engine.FaultLength || f.Kind == engine.FaultPages})

@@ -80,7 +80,7 @@ func (t *Table) retired(s *step, ev Retired) error {
 		}
 		t.prove(s, e)
 	case !ev.OK:
-		t.fail(s, e, errs.Unavailable, "the worker gave up: "+ev.Reason)
+		t.fail(s, e, ev.Kind, "the worker gave up: "+ev.Reason)
 	case e.finished:
 		return s.ignore(e.id, "finished before")
 	case e.role == Source:

@@ -151,10 +151,12 @@ type (
 	Handover struct{ From, To ID }
 
 	// Retired is the worker's proof that no kernel of it will touch the lease's pages again. OK: the request went
-	// well. A source that retires before Finish, or a destination before it is owned, has failed whatever OK says.
+	// well; else Kind and Reason are of the failure, for the worker's peer. A source that retires before Finish, or a
+	// destination before it is owned, has failed whatever OK says.
 	Retired struct {
 		Ref
 		OK     bool
+		Kind   errs.Kind
 		Reason string
 	}
 

@@ -42,7 +42,7 @@ func TestEndsInEveryOrder(t *testing.T) {
 		{"destination owned", owned, 0, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			enders := []Event{Expire{id}, Revoke{id, errs.Unavailable, "deadline"}, Retired{ref, false, "cancelled"},
+			enders := []Event{Expire{id}, Revoke{id, errs.Unavailable, "deadline"}, Retired{ref, false, errs.Unavailable, "cancelled"},
 				WorkerGone{ref.Attach}, TransferFailed{id, errs.Corrupt, "differs"}}
 			for range max(tt.movers, 1) { // one too many, where there is none: a repeat
 				enders = append(enders, PullEnded{id, false})

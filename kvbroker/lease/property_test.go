@@ -243,7 +243,7 @@ func (g *game) likely() Event {
 	m, ref := g.w.leases[l.Lease], Ref{l.Lease, l.Attach, l.Epoch}
 	var next []Event
 	if l.Working {
-		next = append(next, Retired{ref, rapid.Bool().Draw(g.t, "ok"), "told so"})
+		next = append(next, Retired{ref, rapid.Bool().Draw(g.t, "ok"), errs.Corrupt, "told so"})
 	}
 	if l.Movers > 0 {
 		next = append(next, PullEnded{l.Lease, rapid.IntRange(0, 3).Draw(g.t, "ok") > 0})
@@ -298,7 +298,7 @@ func (g *game) unlikely() Event {
 	place := rapid.Uint32Range(0, 7).Draw(g.t, "any place")
 	rows := rapid.Uint32Range(0, 130).Draw(g.t, "any rows")
 	return rapid.SampledFrom([]Event{Expire{n}, Revoke{n, errs.Unavailable, "deadline"}, Revoke{n, errs.Corrupt, "verdicts differ"},
-		Retired{ref, true, ""}, Retired{ref, false, "told so"}, PullStarted{n}, PullEnded{n, true}, PullEnded{n, false},
+		Retired{ref, true, errs.Internal, ""}, Retired{ref, false, errs.Unavailable, "told so"}, PullStarted{n}, PullEnded{n, true}, PullEnded{n, false},
 		Arrived{n, place}, Verify{n}, Verified{n}, TransferFailed{n, errs.Unavailable, "lost"}, Seal{ref, []PageSeal{sealOf(place, rows)}},
 		Finish{ref, []PageSeal{sealOf(place, rows)}, rows}, Handover{n, name16[ID]("l1")}, Zeroed{[]uint32{place}},
 		Attached{ref.Attach, "again", 1, 1}, WorkerGone{name16[Attach]("stranger")}, Reserve{Lease: n, Attach: ref.Attach, Role: Solo,

@@ -192,7 +192,7 @@ func (c command) event() Event {
 	case "handover":
 		return Handover{id, name16[ID](c.args["to"])}
 	case "retired":
-		return Retired{c.ref(), c.or("ok", "yes") == "yes", c.rest}
+		return Retired{c.ref(), c.or("ok", "yes") == "yes", c.kind(), c.rest}
 	case "expire":
 		return Expire{id}
 	case "revoke":

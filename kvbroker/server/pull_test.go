@@ -2,6 +2,8 @@ package server
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -175,6 +177,47 @@ func TestRefusalOfPrefillEndsTheWaitAtOnce(t *testing.T) {
 			retire(t, dst, false)
 			k.baseline(t)
 		})
+	}
+}
+
+// What decides whether the request may be tried again: the kind that prefill's failure had.
+func TestDecodeHearsTheKindOfPrefillsFailure(t *testing.T) {
+	fault := []engine.Fault{{Kind: engine.FaultRead, Page: 1, Want: 2, Got: 3}}
+	for _, tt := range []struct {
+		name string
+		end  func(l *client.Lease) error
+		want errs.Kind
+	}{
+		{"gave up, without a kind", func(l *client.Lease) error { return l.Retire(context.Background(), false, "test", nil) }, errs.Unavailable},
+		{"was cancelled", func(l *client.Lease) error { return l.Fail(context.Background(), context.Canceled, nil) }, errs.Unavailable},
+		{"counted other rows", func(l *client.Lease) error {
+			return l.Fail(context.Background(), errs.New(errs.Corrupt, "99 rows, the engine has 98"), nil)
+		}, errs.Corrupt},
+		{"is over a limit", func(l *client.Lease) error { return l.Fail(context.Background(), errs.New(errs.Limit, "test"), nil) }, errs.Limit},
+		{"has a bug", func(l *client.Lease) error { return l.Fail(context.Background(), errors.New("test"), nil) }, errs.Internal},
+		{"met foreign pages", func(l *client.Lease) error { return l.Retire(context.Background(), false, "test", fault) }, errs.Corrupt},
+		{"met foreign pages, and takes it lightly", func(l *client.Lease) error { return l.Retire(context.Background(), true, "", fault) }, errs.Corrupt},
+		{"met foreign pages, and says that it is busy", func(l *client.Lease) error {
+			return l.Fail(context.Background(), errs.New(errs.Unavailable, "test"), fault)
+		}, errs.Corrupt},
+	} {
+		for _, m := range movers {
+			t.Run(tt.name+", "+m.String(), func(t *testing.T) {
+				k := newPair(t, m)
+				r := newRequest(t, 190, 4, m)
+				dst, src := r.decode(t, k.d), r.prefill(t, k.p)
+				if err := src.Seal(t.Context(), []client.Seal{compute(t, k.p, src, r.ids, 0, 64)}); err != nil {
+					t.Fatal(err)
+				}
+				if err := tt.end(src); err != nil {
+					t.Fatal(err)
+				}
+				_, err := dst.AwaitOwned(t.Context())
+				wantKind(t, "AwaitOwned", err, tt.want)
+				retire(t, dst, false)
+				k.baseline(t)
+			})
+		}
 	}
 }
 

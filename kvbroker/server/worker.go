@@ -143,11 +143,23 @@ func (s *workerService) Retire(_ context.Context, req *brokerv1.RetireRequest) (
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	explained := s.b.table.Check(ref) != nil // the lease had ended when the worker's kernels met the tags
-	if _, err := s.b.stepLocked(lease.Retired{Ref: ref, OK: req.Ok, Reason: clip(req.Reason)}); err != nil {
+	ev := lease.Retired{Ref: ref, OK: req.Ok, Kind: retiredKind(req.Code), Reason: clip(req.Reason)}
+	if len(req.Faults) > 0 { // what the peer was given, or will be, is not to be trusted
+		ev.OK, ev.Kind = false, errs.Corrupt
+	}
+	if _, err := s.b.stepLocked(ev); err != nil {
 		return nil, err
 	}
 	s.b.noteFaults(ref, req.Faults, explained)
 	return &brokerv1.RetireResponse{}, nil
+}
+
+// retiredKind is the kind of a failure whose worker may not have named one.
+func retiredKind(code uint32) errs.Kind {
+	if code == 0 {
+		return errs.Unavailable
+	}
+	return errs.KindOfCode(codes.Code(code))
 }
 
 // noteFaults counts fault records; those that no revoke explains are an incident.

@@ -834,7 +834,8 @@ type RetireRequest struct {
 	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Ok            bool                   `protobuf:"varint,4,opt,name=ok,proto3" json:"ok,omitempty"` // false: the request failed or was cancelled
 	Reason        string                 `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
-	Faults        []*Fault               `protobuf:"bytes,6,rep,name=faults,proto3" json:"faults,omitempty"`
+	Faults        []*Fault               `protobuf:"bytes,6,rep,name=faults,proto3" json:"faults,omitempty"` // of a live lease: its peer hears DATA_LOSS, whatever ok and code say
+	Code          uint32                 `protobuf:"varint,7,opt,name=code,proto3" json:"code,omitempty"`    // not ok: gRPC code that the lease's peer hears; 0: UNAVAILABLE
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -909,6 +910,13 @@ func (x *RetireRequest) GetFaults() []*Fault {
 		return x.Faults
 	}
 	return nil
+}
+
+func (x *RetireRequest) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
 }
 
 type RetireResponse struct {
@@ -2584,14 +2592,15 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04want\x18\x02 \x01(\x06R\x04want\x12\x10\n" +
 	"\x03got\x18\x03 \x01(\x06R\x03got\x12\x14\n" +
 	"\x05write\x18\x04 \x01(\bR\x05write\x12\x16\n" +
-	"\x06length\x18\x05 \x01(\bR\x06length\"\xaf\x01\n" +
+	"\x06length\x18\x05 \x01(\bR\x06length\"\xc3\x01\n" +
 	"\rRetireRequest\x12\x16\n" +
 	"\x06attach\x18\x01 \x01(\fR\x06attach\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x0e\n" +
 	"\x02ok\x18\x04 \x01(\bR\x02ok\x12\x16\n" +
 	"\x06reason\x18\x05 \x01(\tR\x06reason\x122\n" +
-	"\x06faults\x18\x06 \x03(\v2\x1a.leasehold.broker.v1.FaultR\x06faults\"\x10\n" +
+	"\x06faults\x18\x06 \x03(\v2\x1a.leasehold.broker.v1.FaultR\x06faults\x12\x12\n" +
+	"\x04code\x18\a \x01(\rR\x04code\"\x10\n" +
 	"\x0eRetireResponse\"\x97\x01\n" +
 	"\rRefuseRequest\x12\x16\n" +
 	"\x06attach\x18\x01 \x01(\fR\x06attach\x12@\n" +

@@ -50,7 +50,8 @@ type WorkerServiceClient interface {
 	//	SOURCE       needs the Pull of the same admission to be parked here; pages come tagged, WRITING, and zero
 	//
 	// RESOURCE_EXHAUSTED pool or tenant quota (details: RetryInfo); OUT_OF_RANGE more tokens than the pool can ever
-	// hold; NOT_FOUND no Pull is parked; UNAVAILABLE the peer broker is away; DATA_LOSS signature or digest is wrong.
+	// hold; UNAVAILABLE the peer broker is away, or no Pull is parked here (any more); DATA_LOSS signature or digest is
+	// wrong; INVALID_ARGUMENT also: the admission has had a lease of this role.
 	Reserve(ctx context.Context, in *ReserveRequest, opts ...grpc.CallOption) (*ReserveResponse, error)
 	// Seal says that pages are complete: the broker sets their sealed bit and the mover may send them. In page order,
 	// each once; rows are cumulative counts taken where KV is appended.
@@ -67,6 +68,9 @@ type WorkerServiceClient interface {
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
 	Retire(ctx context.Context, in *RetireRequest, opts ...grpc.CallOption) (*RetireResponse, error)
 	// Refuse tells the waiting D why P will not serve an admission. Ends the parked Pull with that error at once.
+	//
+	//	INVALID_ARGUMENT  a source lease serves the Pull: it ends by that lease's Retire
+	//	UNAVAILABLE       no Pull is parked here (any more)
 	Refuse(ctx context.Context, in *RefuseRequest, opts ...grpc.CallOption) (*RefuseResponse, error)
 	// Watch streams what the broker took back. Starts with Pool; ends when the broker drains or the handle dies.
 	// On Revoked the worker stops the sequence and answers with Retire.
@@ -178,7 +182,8 @@ type WorkerServiceServer interface {
 	//	SOURCE       needs the Pull of the same admission to be parked here; pages come tagged, WRITING, and zero
 	//
 	// RESOURCE_EXHAUSTED pool or tenant quota (details: RetryInfo); OUT_OF_RANGE more tokens than the pool can ever
-	// hold; NOT_FOUND no Pull is parked; UNAVAILABLE the peer broker is away; DATA_LOSS signature or digest is wrong.
+	// hold; UNAVAILABLE the peer broker is away, or no Pull is parked here (any more); DATA_LOSS signature or digest is
+	// wrong; INVALID_ARGUMENT also: the admission has had a lease of this role.
 	Reserve(context.Context, *ReserveRequest) (*ReserveResponse, error)
 	// Seal says that pages are complete: the broker sets their sealed bit and the mover may send them. In page order,
 	// each once; rows are cumulative counts taken where KV is appended.
@@ -195,6 +200,9 @@ type WorkerServiceServer interface {
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
 	Retire(context.Context, *RetireRequest) (*RetireResponse, error)
 	// Refuse tells the waiting D why P will not serve an admission. Ends the parked Pull with that error at once.
+	//
+	//	INVALID_ARGUMENT  a source lease serves the Pull: it ends by that lease's Retire
+	//	UNAVAILABLE       no Pull is parked here (any more)
 	Refuse(context.Context, *RefuseRequest) (*RefuseResponse, error)
 	// Watch streams what the broker took back. Starts with Pool; ends when the broker drains or the handle dies.
 	// On Revoked the worker stops the sequence and answers with Retire.
