@@ -281,7 +281,7 @@ func TestABrokerThatComesBack(t *testing.T) {
 
 func TestManyPromptsAtOnce(t *testing.T) {
 	g := newRig(t, tinymodel.Options{}, 32)
-	g.startWorker(nil)
+	g.startWorker(func(c *worker.Config) { c.Queue = 16 }) // a tenant fills half of it
 	d := g.decode()
 	ended := make(chan error)
 	sizes := []int{2, 65, 130, 200, 300}
