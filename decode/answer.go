@@ -26,9 +26,10 @@ type answer struct {
 	logprobs  bool
 	news      chan struct{} // one token: there may be something to take
 
-	// Of the loop; readable by anyone once the task is done.
+	// Of the loop; readable by anyone once the task is done. prompt and fed do not change after the first token was put.
 	reason      decodev1.FinishReason
-	prompt      uint32 // rows when the first token was sampled
+	prompt      uint32  // rows when the first token was sampled
+	fed         []int32 // ids that were appended until then
 	count       uint32
 	ids, logits hash.Hash
 	first, last time.Time
@@ -54,6 +55,9 @@ func newAnswer(tok *tokenizer.Tokenizer, s *decodev1.Sampling, prompt []int32, m
 
 // Step implements runner.Handler.
 func (a *answer) Step(o runner.Outcome) (next int32, more bool, err error) {
+	if a.count == 0 {
+		a.fed = append(a.fed, o.Fed...)
+	}
 	if !o.Last {
 		return 0, false, nil
 	}

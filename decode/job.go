@@ -28,6 +28,7 @@ type job struct {
 	life     context.Context
 	end      context.CancelCauseFunc
 	cancel   context.CancelFunc
+	verified uint32 // rows that came from prefill
 }
 
 func (j *job) split() bool { return j.a.Mover != meshv1.Mover_MOVER_NONE }
@@ -103,6 +104,7 @@ func (j *job) why(err error) error {
 
 // stream sends tokens as they come until the task is done.
 func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
+	checked := false
 	for done := false; !done; {
 		select {
 		case <-j.answer.news:
@@ -114,11 +116,34 @@ func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
 		case <-j.life.Done():
 			return context.Cause(j.life)
 		}
-		for _, t := range j.answer.take() {
+		tokens := j.answer.take()
+		if !checked && (done || len(tokens) > 0) {
+			if err := j.checkFed(); err != nil {
+				return err
+			}
+			checked = true
+		}
+		for _, t := range tokens {
 			if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Tokens{Tokens: t}}); err != nil {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// checkFed holds what went into the engine against the admission, before the first token leaves: the rows that it counted,
+// and the digest over the ids that it was fed. The rows before them were verified with prefill's digest, which is of its
+// own fed ids.
+func (j *job) checkFed() error {
+	n, fed, rows := j.a.PromptTokens, j.answer.fed, j.answer.prompt
+	if rows != n || uint64(len(fed))+uint64(j.verified) != uint64(n) {
+		return errs.New(errs.Corrupt, "decode: %d rows from %d ids and %d verified rows were there for the first token, the prompt has %d",
+			rows, len(fed), j.verified, n)
+	}
+	all := append(j.ids[:j.verified:j.verified], fed...)
+	if d := proof.PromptDigest(j.a.Nonce, j.a.Tenant, j.a.ModelRevision, all); !bytes.Equal(d, j.a.PromptDigest) {
+		return errs.New(errs.Corrupt, "decode: the ids that were fed have digest %x, the admission's is %x", d, j.a.PromptDigest)
 	}
 	return nil
 }
@@ -146,7 +171,8 @@ func (j *job) sequence(moved uint32) (runner.Sequence, *meshv1.DecodeVerdict, er
 	v.FromToken, v.Rows, v.Pages, v.ExpectedPages = owned.From(), owned.Rows(), c.Pages, moved
 	v.BytesMoved, v.Unsplit = owned.BytesMoved(), false
 	v.TransferUs, v.VerifyUs = uint64(owned.TransferTime().Microseconds()), uint64(owned.VerifyTime().Microseconds())
-	seq.Verified = owned.From() + owned.Rows()
+	j.verified = owned.From() + owned.Rows()
+	seq.Verified = j.verified
 	seq.Pages, seq.Tags, seq.StartDigest = owned.Pages(), owned.Tags(), owned.StartDigest()
 	seq.Tokens = j.ids[seq.Verified:]
 	return seq, v, nil
