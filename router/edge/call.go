@@ -3,16 +3,19 @@ package edge
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"io"
 	"net/http"
 	"strconv"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
 	"leasehold.dev/protos/proof"
 	"leasehold.dev/router/apierr"
+	"leasehold.dev/router/validate"
 )
 
 const (
@@ -25,11 +28,12 @@ const (
 // of any length first, for anybody and as slowly as it comes.
 func (f *Front) call(w http.ResponseWriter, r *http.Request) {
 	endpoint, most := "", int64(apierr.MaxBody)
+	var message proto.Message
 	switch r.URL.Path {
 	case openaiv1.OpenAIService_ChatCompletions_FullMethodName:
-		endpoint = "chat.completions"
+		endpoint, message = "chat.completions", &openaiv1.ChatCompletionsRequest{}
 	case openaiv1.OpenAIService_Completions_FullMethodName:
-		endpoint = "completions"
+		endpoint, message = "completions", &openaiv1.CompletionsRequest{}
 	case openaiv1.OpenAIService_ListModels_FullMethodName:
 		most = maxList
 	}
@@ -53,12 +57,28 @@ func (f *Front) call(w http.ResponseWriter, r *http.Request) {
 		defer leave()
 	}
 	body, err := f.readBody(w, r, most+frameHead)
+	if err == nil && message != nil {
+		err = whole(body, message)
+	}
 	if err != nil {
 		fail(apierr.From(err, ""))
 		return
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	f.grpc.ServeHTTP(w, r)
+}
+
+// whole checks that body is one message of m's kind, and how much there is to decode.
+func whole(body []byte, m proto.Message) error {
+	switch {
+	case len(body) < frameHead || int64(binary.BigEndian.Uint32(body[1:])) != int64(len(body)-frameHead):
+		return apierr.Malformed("The request must be one whole message.")
+	case body[0] != 0:
+		e := apierr.Malformed("Compressed messages are not supported by this server.")
+		e.GRPC = codes.Unimplemented // as gRPC wants it
+		return e
+	}
+	return validate.Wire(body[frameHead:], m.ProtoReflect().Descriptor())
 }
 
 // refuse answers a call with e: a header, and a trailer with the status. Texts of errors of the front are ASCII without a

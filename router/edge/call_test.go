@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -123,6 +125,10 @@ func TestABodyHasASizeAndATime(t *testing.T) {
 	w := newWorld(t, func(s *edge.Service) { s.BodyTime = 100 * time.Millisecond })
 	w.pair()
 	chat := frame(t, &openaiv1.ChatCompletionsRequest{Model: name, Messages: []*openaiv1.Message{{Role: "user", Content: structpb.NewStringValue("Hi")}}})
+	// the prompt is an array of empty values
+	values := protowire.AppendBytes([]byte{0x32}, bytes.Repeat([]byte{0x0A, 0}, 4<<20-16))
+	million := protowire.AppendBytes([]byte{0x12}, values)
+	million = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(million))), million...)
 	for _, c := range []struct {
 		name, method string
 		body         io.Reader
@@ -133,6 +139,11 @@ func TestABodyHasASizeAndATime(t *testing.T) {
 		{"half comes", openaiv1.OpenAIService_ChatCompletions_FullMethodName, io.MultiReader(bytes.NewReader(chat[:9]), never(t)), "3", "to its end"},
 		{"all comes, and no end", openaiv1.OpenAIService_ChatCompletions_FullMethodName, io.MultiReader(bytes.NewReader(chat), never(t)), "3", "to its end"},
 		{"more than was said", openaiv1.OpenAIService_Completions_FullMethodName, bytes.NewReader(make([]byte, 8<<20+6)), "3", "8388613"},
+		{"no message", openaiv1.OpenAIService_ChatCompletions_FullMethodName, bytes.NewReader(nil), "3", "one whole message"},
+		{"half a message", openaiv1.OpenAIService_ChatCompletions_FullMethodName, bytes.NewReader(chat[:9]), "3", "one whole message"},
+		{"two messages", openaiv1.OpenAIService_ChatCompletions_FullMethodName, bytes.NewReader(slices.Concat(chat, chat)), "3", "one whole message"},
+		{"a compressed message", openaiv1.OpenAIService_ChatCompletions_FullMethodName, bytes.NewReader(append([]byte{1}, chat[1:]...)), "12", ""},
+		{"4 million messages inside", openaiv1.OpenAIService_Completions_FullMethodName, bytes.NewReader(million), "3", "messages inside"},
 		{"a list with a body", openaiv1.OpenAIService_ListModels_FullMethodName, bytes.NewReader(make([]byte, 4<<10)), "3", "1029"},
 		{"a list", openaiv1.OpenAIService_ListModels_FullMethodName, bytes.NewReader(make([]byte, 5)), "0", ""},
 	} {
