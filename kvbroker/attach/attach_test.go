@@ -200,11 +200,21 @@ func TestKilledProcessIsSeenOnItsPidfd(t *testing.T) {
 	cmd, _, c := worker(t, l, dir, "")
 	never(t, "exit seen while the process lives", c.Exited())
 	never(t, "socket closed while the process lives", c.Closed())
+	if !c.Alive() {
+		t.Error("a process that lives is not alive")
+	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	within(t, "exit", c.Exited())
 	within(t, "end of the socket", c.Closed())
+	if c.Alive() {
+		t.Error("a process that was killed is alive")
+	}
+	c.Forget()
+	if c.Alive() {
+		t.Error("a process that is not watched any more is alive")
+	}
 }
 
 func TestClosedSocketProvesNothingAboutTheProcess(t *testing.T) {

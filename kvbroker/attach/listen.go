@@ -143,6 +143,20 @@ func (k *Conn) Closed() <-chan struct{} { return k.closed }
 // Exited is closed when the process is gone. It never is when Forget came first.
 func (k *Conn) Exited() <-chan struct{} { return k.exited }
 
+// Alive looks whether the process is there now; Exited may follow a little later.
+func (k *Conn) Alive() bool {
+	raw, err := k.pidfd.SyscallConn()
+	if err != nil {
+		return false
+	}
+	alive := false
+	err = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		alive = err == nil && n == 0
+	})
+	return err == nil && alive
+}
+
 // Hangup closes the socket: the worker sees its end. The process is watched on.
 func (k *Conn) Hangup() { _ = k.c.Close() }
 

@@ -36,6 +36,7 @@
 //   - Mint ids at random; step one event at a time (a mutex will do); carry out effects in order. WriteTags comes first
 //     and must be done before anything else of the step is seen by anyone.
 //   - Step Attached before a worker's first Reserve, and WorkerGone only when its process is proven gone.
+//     Step Detached for a dead handle only when a live one, or one that is watched, stands for the same process.
 //   - Step PullStarted before a mover touches a page, and PullEnded only when it cannot touch one again: an error, a
 //     closed connection or a deadline is not that.
 //   - A Reserve whose answer reached no worker is ended with Retired in the worker's name: it never had the pages.

@@ -111,6 +111,18 @@ func (t *Table) workerGone(s *step, ev WorkerGone) error {
 	return nil
 }
 
+func (t *Table) detached(s *step, ev Detached) error {
+	w := t.workers[ev.Attach]
+	switch {
+	case w == nil:
+		return s.ignore(ID{}, "the attach handle is not known")
+	case len(w.leases) > 0:
+		return errs.New(errs.Invalid, "detached: attach handle %s has %d leases", ev.Attach, len(w.leases))
+	}
+	delete(t.workers, ev.Attach)
+	return nil
+}
+
 func oldestFirst(m map[ID]*entry) []*entry {
 	out := make([]*entry, 0, len(m))
 	for _, e := range m {

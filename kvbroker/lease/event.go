@@ -65,6 +65,9 @@ type (
 	// WorkerGone says that the process behind the handle has ended, seen on its pidfd: a proof. The handle is dead.
 	WorkerGone struct{ Attach Attach }
 
+	// Detached forgets a handle that is dead and has no lease, while its process lives on. Invalid: it has leases.
+	Detached struct{ Attach Attach }
+
 	// Reserve takes pages, all or none. Effects: [Granted] with the pages in order. Solo and source pages are tagged
 	// and Writing; destination pages are Nobody's and Reserved.
 	//
@@ -179,6 +182,7 @@ type (
 
 func (Attached) event()       {}
 func (WorkerGone) event()     {}
+func (Detached) event()       {}
 func (Reserve) event()        {}
 func (Seal) event()           {}
 func (Finish) event()         {}

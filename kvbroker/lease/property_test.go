@@ -301,6 +301,6 @@ func (g *game) unlikely() Event {
 		Retired{ref, true, errs.Internal, ""}, Retired{ref, false, errs.Unavailable, "told so"}, PullStarted{n}, PullEnded{n, true}, PullEnded{n, false},
 		Arrived{n, place}, Verify{n}, Verified{n}, TransferFailed{n, errs.Unavailable, "lost"}, Seal{ref, []PageSeal{sealOf(place, rows)}},
 		Finish{ref, []PageSeal{sealOf(place, rows)}, rows}, Handover{n, name16[ID]("l1")}, Zeroed{[]uint32{place}},
-		Attached{ref.Attach, "again", 1, 1}, WorkerGone{name16[Attach]("stranger")}, Reserve{Lease: n, Attach: ref.Attach, Role: Solo,
+		Attached{ref.Attach, "again", 1, 1}, WorkerGone{name16[Attach]("stranger")}, Detached{name16[Attach]("stranger")}, Reserve{Lease: n, Attach: ref.Attach, Role: Solo,
 			Tenant: "acme", Admission: name16[Admission](nameOf(n)), Pages: place}}).Draw(g.t, "event")
 }

@@ -130,6 +130,8 @@ func (t *Table) apply(s *step, ev Event) error {
 		return t.attach(ev)
 	case WorkerGone:
 		return t.workerGone(s, ev)
+	case Detached:
+		return t.detached(s, ev)
 	case Reserve:
 		return t.reserve(s, ev)
 	case Seal:

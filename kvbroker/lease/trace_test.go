@@ -168,6 +168,8 @@ func (c command) event() Event {
 		return Attached{name16[Attach](c.subject), c.subject, c.num("pid"), c.ref().Epoch}
 	case "gone":
 		return WorkerGone{name16[Attach](c.subject)}
+	case "detached":
+		return Detached{name16[Attach](c.subject)}
 	case "reserve":
 		role := map[string]Role{"solo": Solo, "destination": Destination, "source": Source}[c.args["role"]]
 		_, fromSource := c.args["from-source"]

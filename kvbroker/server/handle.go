@@ -11,16 +11,18 @@ import (
 	"leasehold.dev/protos/proof"
 )
 
-// maxHandles bounds the attached processes, dead sockets of living ones included.
+// maxHandles bounds the attached processes, and the dead handles of living ones that still have leases.
 const maxHandles = 1024
 
 // handle is one attach. The Broker's mu guards its fields below wake.
 type handle struct {
-	token  lease.Attach
-	worker string
-	epoch  uint64
-	dead   chan struct{} // closed with the socket: only Retire is taken from it then
-	wake   chan struct{} // of its Watch
+	token   lease.Attach
+	worker  string
+	epoch   uint64
+	conn    *attach.Conn
+	dead    chan struct{} // closed with the socket: only Retire is taken from it then
+	dropped chan struct{} // closed when a later handle of the process has taken its place
+	wake    chan struct{} // of its Watch
 
 	hungUp  bool
 	watched bool
@@ -84,6 +86,7 @@ func (b *Broker) serveAttach(p *attach.Pending) {
 	select {
 	case <-c.Exited():
 		b.workerGone(h)
+	case <-h.dropped:
 	case <-b.ctx.Done():
 	}
 }
@@ -100,18 +103,50 @@ func (b *Broker) admit(c *attach.Conn, o attach.Offer) (*handle, error) {
 func (b *Broker) newHandle(c *attach.Conn) (*handle, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.handles) >= maxHandles {
-		return nil, errs.New(errs.Exhausted, "%d attach handles, at most %d", len(b.handles), maxHandles)
+	earlier := b.earlier(c)
+	if n := len(b.handles) - len(earlier); n >= maxHandles {
+		return nil, errs.New(errs.Exhausted, "%d attach handles, at most %d", n, maxHandles)
 	}
 	b.epoch++
-	h := &handle{token: lease.Attach(proof.NewID()), worker: c.Worker, epoch: b.epoch, dead: make(chan struct{}),
-		wake: make(chan struct{}, 1), calls: map[string]*call{}}
+	h := &handle{token: lease.Attach(proof.NewID()), worker: c.Worker, epoch: b.epoch, conn: c, dead: make(chan struct{}),
+		dropped: make(chan struct{}), wake: make(chan struct{}, 1), calls: map[string]*call{}}
 	ev := lease.Attached{Attach: h.token, Worker: h.worker, PID: uint32(c.Peer.PID), Epoch: h.epoch}
 	if _, err := b.stepLocked(ev); err != nil {
 		return nil, err
 	}
 	b.handles[h.token] = h
+	for _, old := range earlier {
+		b.replace(old, h)
+	}
 	return h, nil
+}
+
+// earlier are the dead handles, without leases, of the process behind c. It is the same process when it has the same
+// number and the earlier one, looked at now, has not exited. Callers hold mu.
+func (b *Broker) earlier(c *attach.Conn) (out []*handle) {
+	for _, h := range b.handles {
+		if h.hungUp && c.Peer.PID > 0 && h.conn.Peer.PID == c.Peer.PID && len(b.leasesOf(h)) == 0 && h.conn.Alive() {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// replace lets a later handle stand for the process of a dead one, so that a worker may attach anew for as long as it
+// lives: what was waiting for the old handle's process to exit waits for the new one's. Callers hold mu.
+func (b *Broker) replace(old, h *handle) {
+	if _, err := b.stepLocked(lease.Detached{Attach: old.token}); err != nil {
+		b.cfg.Log.Error("the table refused a report", "event", "lease.Detached", "error", err)
+		return
+	}
+	for _, s := range b.withheld {
+		if _, ok := s[old.token]; ok {
+			delete(s, old.token)
+			s[h.token] = struct{}{}
+		}
+	}
+	delete(b.handles, old.token)
+	close(old.dropped)
 }
 
 // offer is what every worker is told, without what is its own.
