@@ -143,14 +143,14 @@ func (st *Stage) footprints(ctx context.Context) (map[string]footprint, error) {
 			return nil, err
 		}
 		f := footprint{}
-		if f.goroutines, err = goroutines(ctx, a.Admin); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.Name, err)
-		}
-		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID()))
+		fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID())) // before our own connection for the metrics
 		if err != nil {
 			return nil, err
 		}
 		f.descriptors = len(fds)
+		if f.goroutines, err = goroutines(ctx, a.Admin); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.Name, err)
+		}
 		if f.resident, err = resident(p.PID()); err != nil {
 			return nil, err
 		}
