@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"context"
+	"slices"
 	"time"
 
 	"leasehold.dev/gpu/layout"
@@ -141,7 +142,7 @@ func (j *job) checkFed() error {
 		return errs.New(errs.Corrupt, "decode: %d rows from %d ids and %d verified rows were there for the first token, the prompt has %d",
 			rows, len(fed), j.verified, n)
 	}
-	all := append(j.ids[:j.verified:j.verified], fed...)
+	all := slices.Concat(j.ids[:j.verified], fed)
 	if d := proof.PromptDigest(j.a.Nonce, j.a.Tenant, j.a.ModelRevision, all); !bytes.Equal(d, j.a.PromptDigest) {
 		return errs.New(errs.Corrupt, "decode: the ids that were fed have digest %x, the admission's is %x", d, j.a.PromptDigest)
 	}

@@ -140,7 +140,7 @@ func fillPacked(d *description, f *os.File, bytes, threads int) error {
 	if err != nil {
 		return err
 	}
-	defer unix.Munmap(mem)
+	defer func() { _ = unix.Munmap(mem) }()
 	if err := packInto(d, mem[:bytes], threads); err != nil {
 		return err
 	}

@@ -51,11 +51,11 @@ func mapSealed(f *os.File, size uint64, seals int) ([]byte, error) {
 		return nil, unavailable("mmap", f.Name(), err)
 	}
 	if err := populate(mem); err != nil {
-		unix.Munmap(mem)
+		_ = unix.Munmap(mem)
 		return nil, unavailable(fmt.Sprintf("populate %d bytes of", size), f.Name(), err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		unix.Munmap(mem)
+		_ = unix.Munmap(mem)
 		return nil, unavailable("seal", f.Name(), err)
 	}
 	return mem, nil

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,7 +21,7 @@ func TestEndsInEveryOrder(t *testing.T) {
 	}
 	source, destination := reserve(Source, 0), reserve(Destination, 2)
 	arrived := []Event{destination, PullStarted{id}, Arrived{id, 0}, Arrived{id, 1}}
-	owned := append(arrived[:4:4], PullEnded{id, true}, Verify{id}, Verified{id})
+	owned := slices.Concat(arrived, []Event{PullEnded{id, true}, Verify{id}, Verified{id}})
 	for _, tt := range []struct {
 		name   string
 		before []Event

@@ -94,7 +94,7 @@ func TestReceiverRefuses(t *testing.T) {
 				t.Errorf("error %v (%v), want Corrupt with %q", err, errs.KindOf(err), tt.text)
 			}
 			for _, a := range []Arrival{page0, page1, Sent{2}, c, Ended{}} { // the first error is final
-				if p, again := r.Step(a); again != err || p != (Progress{}) {
+				if p, again := r.Step(a); !errors.Is(again, err) || p != (Progress{}) {
 					t.Errorf("Step(%T) after the error = %+v, %v", a, p, again)
 				}
 			}

@@ -13,6 +13,7 @@ import "errors"
 // SIMD is a path, as engine.h numbers them.
 type SIMD uint32
 
+// The paths.
 const (
 	AVX2   SIMD = 1
 	AVX512 SIMD = 2
@@ -28,6 +29,7 @@ func (s SIMD) String() string {
 // Type is a ggml tensor type.
 type Type uint32
 
+// The types that can be checked.
 const (
 	Q40 Type = 2
 	Q41 Type = 3
@@ -46,7 +48,7 @@ func result(n C.int64_t) (int, error) {
 	return int(n), nil
 }
 
-// Gemm, and the others, return how many values differ in a bit from the scalar order.
+// Gemm returns, as the others do, how many values differ in a bit from the scalar order.
 func Gemm(s SIMD, t Type, rows, cols, n int, seed uint64) (int, error) {
 	return result(C.lh_check_gemm(C.uint32_t(s), C.uint32_t(t), C.uint32_t(rows), C.uint32_t(cols), C.uint32_t(n), C.uint64_t(seed)))
 }
