@@ -127,7 +127,7 @@ func used(st *scenario.Stage, broker string) func(context.Context) error {
 }
 
 // withheld waits until no lease is left. A page that a broker found changed at release stays withheld until every process
-// that could have written it is gone, and that is the test's own doing here.
+// that could have written it is gone, and here that is the test's own doing: it wrote, or it lied about a digest.
 func withheld(t *testing.T, st *scenario.Stage) {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 10*time.Second, errors.New("10 s are over"))

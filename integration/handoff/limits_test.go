@@ -58,6 +58,7 @@ func TestH1(t *testing.T) {
 				if a.Err != nil || a.Usage["prompt_tokens"] != tt.prompt || a.Usage["completion_tokens"] != tt.maxNew {
 					t.Errorf("answered %+v, %v, want %d tokens for %d", a, a.Err, tt.maxNew, tt.prompt)
 				}
+				baseline(t, st) // its pages are being cleared still
 				return
 			}
 			asked := fmt.Sprint(tt.prompt)
