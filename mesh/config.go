@@ -19,7 +19,7 @@ type Config struct {
 	ID          string            // unique within the service; empty: the certificate's
 	Listen      string            // host:port of gRPC
 	Advertise   string            // host:port that others dial; empty: where it listens
-	Admin       string            // host:port of /metrics, /healthz, /readyz
+	Admin       string            // host:port of /metrics, /healthz, /readyz, /debug/goroutines
 	AddrFile    string            // where to write the real addresses once serving
 	IdentityDir string            // ca.pem, cert.pem, key.pem
 	Insecure    bool              // plain text, on loopback only
@@ -36,7 +36,7 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.ID, "id", c.ID, "`name` of this instance, unique within its service (default: the certificate's)")
 	fs.StringVar(&c.Listen, "listen", "127.0.0.1:0", "`address` to serve gRPC on")
 	fs.StringVar(&c.Advertise, "advertise", "", "`address` that others dial (default: the one it listens on)")
-	fs.StringVar(&c.Admin, "admin", "127.0.0.1:0", "`address` to serve /metrics, /healthz and /readyz on")
+	fs.StringVar(&c.Admin, "admin", "127.0.0.1:0", "`address` to serve /metrics, /healthz, /readyz and /debug/goroutines on")
 	fs.StringVar(&c.AddrFile, "addr-file", "", "`file` to write the real addresses to, as JSON, once serving")
 	fs.StringVar(&c.IdentityDir, "identity", "", "`directory` with ca.pem, cert.pem and key.pem")
 	fs.BoolVar(&c.Insecure, "insecure", false, "speak plain text; only on loopback")

@@ -118,6 +118,9 @@ func TestAddressFile(t *testing.T) {
 	if code, body := get(t, "http://"+got.Admin+"/healthz"); code != 200 || body != "ok\n" {
 		t.Errorf("/healthz = %d %q", code, body)
 	}
+	if code, body := get(t, "http://"+got.Admin+"/debug/goroutines"); code != 200 || !strings.HasPrefix(body, "goroutine profile: total ") {
+		t.Errorf("/debug/goroutines = %d %.100q", code, body)
+	}
 	if err := stop(); err != nil {
 		t.Error(err)
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,8 +36,9 @@ const (
 
 // footprint is what one process holds.
 type footprint struct {
-	goroutines, descriptors int
-	resident                int64
+	goroutines  profile
+	descriptors int
+	resident    int64
 }
 
 func runSteady(ctx context.Context, s Setup) (map[string]any, error) {
@@ -58,9 +61,9 @@ func runSteady(ctx context.Context, s Setup) (map[string]any, error) {
 	for name, b := range before {
 		a := after[name]
 		worst = max(worst, a.resident-b.resident)
-		if a.goroutines != b.goroutines || a.descriptors != b.descriptors || a.resident-b.resident > steadyGrowth {
-			err = errors.Join(err, fmt.Errorf("%s grew: goroutines %d to %d, descriptors %d to %d, resident %d to %d KiB", name,
-				b.goroutines, a.goroutines, b.descriptors, a.descriptors, b.resident>>10, a.resident>>10))
+		if a.goroutines.total() != b.goroutines.total() || a.descriptors != b.descriptors || a.resident-b.resident > steadyGrowth {
+			err = errors.Join(err, fmt.Errorf("%s grew: goroutines %d to %d (%s), descriptors %d to %d, resident %d to %d KiB", name,
+				b.goroutines.total(), a.goroutines.total(), a.goroutines.since(b.goroutines), b.descriptors, a.descriptors, b.resident>>10, a.resident>>10))
 		}
 	}
 	fig["resident_growth_worst_kib"] = worst >> 10
@@ -125,7 +128,10 @@ func (st *Stage) least(ctx context.Context) (map[string]footprint, error) {
 		more, err = st.footprints(ctx)
 		for name, f := range more {
 			o := out[name]
-			out[name] = footprint{min(o.goroutines, f.goroutines), min(o.descriptors, f.descriptors), min(o.resident, f.resident)}
+			if f.goroutines.total() < o.goroutines.total() {
+				o.goroutines = f.goroutines
+			}
+			out[name] = footprint{o.goroutines, min(o.descriptors, f.descriptors), min(o.resident, f.resident)}
 		}
 	}
 	return out, err
@@ -182,25 +188,75 @@ func (st *Stage) footprints(ctx context.Context) (map[string]footprint, error) {
 	return out, nil
 }
 
-// goroutines reads go_goroutines from a process's metrics.
-func goroutines(ctx context.Context, admin string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/metrics", nil)
+// profile counts a process's goroutines by the function that each was started with.
+type profile map[string]int
+
+func (p profile) total() int {
+	n := 0
+	for _, c := range p {
+		n += c
+	}
+	return n
+}
+
+// since names what p has more or less of than before.
+func (p profile) since(before profile) string {
+	var out []string
+	for _, f := range slices.Sorted(maps.Keys(p)) {
+		if d := p[f] - before[f]; d != 0 {
+			out = append(out, fmt.Sprintf("%+d %s", d, f))
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := p[f]; !ok {
+			out = append(out, fmt.Sprintf("%+d %s", -before[f], f))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// goroutines reads a process's profile, in runtime/pprof's text form: a block for each stack, "count @ addresses" and
+// then a line a frame, the outermost last.
+func goroutines(ctx context.Context, admin string) (profile, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/debug/goroutines", nil)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer res.Body.Close()
-	sc := bufio.NewScanner(res.Body)
+	return parseProfile(res.Body)
+}
+
+func parseProfile(r io.Reader) (profile, error) {
+	total, count, root := -1, 0, ""
+	out := profile{}
+	sc := bufio.NewScanner(r)
+	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
-		if v, ok := strings.CutPrefix(sc.Text(), "go_goroutines "); ok {
-			return strconv.Atoi(v)
+		f := strings.Fields(sc.Text())
+		switch {
+		case len(f) == 4 && f[0] == "goroutine" && f[2] == "total":
+			total, _ = strconv.Atoi(f[3])
+		case len(f) > 1 && f[1] == "@":
+			count, _ = strconv.Atoi(f[0])
+		case len(f) > 2 && f[0] == "#":
+			root, _, _ = strings.Cut(f[2], "+")
+		case len(f) == 0 && count > 0:
+			out[root] += count
+			count, root = 0, ""
 		}
 	}
-	return 0, errors.Join(sc.Err(), errors.New("no go_goroutines in /metrics"))
+	if count > 0 {
+		out[root] += count
+	}
+	if got := out.total(); sc.Err() == nil && got != total {
+		return nil, fmt.Errorf("goroutine profile: %d in all, %d in its stacks", total, got)
+	}
+	return out, sc.Err()
 }
 
 // resident is VmRSS in bytes.
