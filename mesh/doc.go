@@ -25,6 +25,8 @@
 // order: /readyz and the health service say no; it leaves the registry; the OnDrain hooks; running calls get what is left
 // of the drain time. Streams without an end must end themselves when [Server.Draining] closes.
 //
+// Detectors of a property say to [Server].Boundary that they looked, and what they found: see package boundary.
+//
 // Logs are JSON lines on stderr. Metrics are at /metrics of the admin address. No text of a tenant's is in either, nor in
 // an error: errors reach logs.
 package mesh

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/mesh/discover"
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/mesh/peers"
@@ -33,6 +35,7 @@ type Server struct {
 	Identity *identity.Identity
 	Meter    metric.Meter
 	Tracer   trace.Tracer
+	Boundary *boundary.Recorder // of this process's detectors
 
 	conf      Config
 	telemetry *telemetry.Telemetry
@@ -78,6 +81,9 @@ func (s *Server) open(ctx context.Context, opts []grpc.ServerOption) (err error)
 		return err
 	}
 	s.Meter, s.Tracer = s.telemetry.Meter(), s.telemetry.Tracer()
+	if s.Boundary, err = boundary.New(s.Meter, time.Now); err != nil {
+		return errs.Mark(err, errs.Internal)
+	}
 	if s.grpcLn, err = net.Listen("tcp", s.conf.Listen); err != nil {
 		return errs.New(errs.Invalid, "-listen: %w", err)
 	}
