@@ -32,6 +32,7 @@ type grammar struct {
 	Chat   chatCommand   `cmd:"" help:"Talk to a model; the answer streams."`
 	Models modelsCommand `cmd:"" help:"List the served models with their effective limits."`
 	Ps     psCommand     `cmd:"" help:"Who is where: workers, pools, leases."`
+	Canary canaryGroup   `cmd:"" help:"Ask for markers back, through every pair of workers."`
 }
 
 // Run parses args and runs one command; without one it prints the help. SIGINT is handled where there is something to
