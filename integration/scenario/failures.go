@@ -126,6 +126,9 @@ func killedBefore(service string, another bool) func(context.Context, Setup) (ma
 			return nil, err
 		}
 		defer st.Close()
+		if err := st.AllUp(ctx); err != nil {
+			return nil, err
+		}
 		type result struct {
 			a   Answer
 			err error

@@ -2,11 +2,13 @@ package scenario
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -152,13 +154,35 @@ func Until(ctx context.Context, f func() error) error {
 	}
 }
 
-// Routes counts the last requests by the prefill worker that the router gave them to.
-func (st *Stage) Routes(ctx context.Context) (map[string]int, error) {
+// AllUp waits until the router can use every worker: Ready is content with one pair.
+func (st *Stage) AllUp(ctx context.Context) error {
 	a, err := st.Process("router/router-0").Addr(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Admin+"/debug/requests", nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("30 s are over"))
+	defer cancel()
+	want := []string{
+		fmt.Sprintf("leasehold_router_workers_up{service=\"decode\"} %d", len(st.Decodes)),
+		fmt.Sprintf("leasehold_router_workers_up{service=\"prefill\"} %d", len(st.Prefills)),
+	}
+	return Until(ctx, func() error {
+		b, err := get(ctx, "http://"+a.Admin+"/metrics")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(b), "\n")
+		for _, w := range want {
+			if !slices.Contains(lines, w) {
+				return fmt.Errorf("the router's metrics lack %q", w)
+			}
+		}
+		return nil
+	})
+}
+
+func get(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -167,21 +191,5 @@ func (st *Stage) Routes(ctx context.Context) (map[string]int, error) {
 		return nil, err
 	}
 	defer res.Body.Close()
-	var doc struct {
-		Requests []struct {
-			Choices []struct {
-				Prefill string `json:"prefill"`
-			} `json:"choices"`
-		} `json:"requests"`
-	}
-	if err := json.NewDecoder(res.Body).Decode(&doc); err != nil {
-		return nil, err
-	}
-	out := map[string]int{}
-	for _, r := range doc.Requests {
-		for _, c := range r.Choices {
-			out[c.Prefill]++
-		}
-	}
-	return out, nil
+	return io.ReadAll(res.Body)
 }
