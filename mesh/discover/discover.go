@@ -2,6 +2,7 @@
 package discover
 
 import (
+	"context"
 	"log/slog"
 	"net/url"
 	"time"
@@ -20,7 +21,14 @@ import (
 // Discovery is an open registry. Close it after its registrations left and its watches ended.
 type Discovery struct {
 	registry.Registry
+	list  func(ctx context.Context, service string) ([]registry.Listed, error)
 	close func() error
+}
+
+// List is who is in the registry now, passing or not, sorted by id. It fails while the registry is away: what an operator
+// is told is never old.
+func (d *Discovery) List(ctx context.Context, service string) ([]registry.Listed, error) {
+	return d.list(ctx, service)
 }
 
 // Close gives the connections back.
@@ -77,7 +85,7 @@ func Open(raw string, who *identity.Identity, log *slog.Logger) (*Discovery, err
 		if err != nil {
 			return nil, err
 		}
-		return &Discovery{Registry: r, close: r.Close}, nil
+		return &Discovery{Registry: r, list: r.List, close: r.Close}, nil
 	}
 	// A registry that restarted must hear the beats before watchers stop to hold what they knew: reconnect within a second.
 	quick := grpc.WithConnectParams(grpc.ConnectParams{
@@ -88,7 +96,8 @@ func Open(raw string, who *identity.Identity, log *slog.Logger) (*Discovery, err
 	if err != nil {
 		return nil, err
 	}
-	return &Discovery{Registry: embedded.NewClient(cc, 0, log), close: func() error {
+	client := embedded.NewClient(cc, 0, log)
+	return &Discovery{Registry: client, list: client.List, close: func() error {
 		return errs.Mark(cc.Close(), errs.Internal)
 	}}, nil
 }

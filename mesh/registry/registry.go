@@ -39,6 +39,12 @@ type Registry interface {
 	Watch(ctx context.Context, service string) (<-chan []Instance, error)
 }
 
+// Listed is an instance that is in a registry, and whether its self-check passes. Only operators ask for those that do not.
+type Listed struct {
+	Instance
+	Passing bool
+}
+
 // What one entry may hold: Consul's limits, kept by every implementation so that a change of registry changes nothing.
 const (
 	maxMeta      = 64

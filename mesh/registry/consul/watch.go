@@ -68,6 +68,25 @@ func (r *Registry) query(ctx context.Context, service string, index uint64) ([]r
 	return instances(service, entries), meta.LastIndex, nil
 }
 
+// List is who is in the registry now, passing or not, sorted by id.
+func (r *Registry) List(ctx context.Context, service string) ([]registry.Listed, error) {
+	if err := registry.ValidateService(service); err != nil {
+		return nil, err
+	}
+	entries, _, err := r.api.Health().Service(service, "", false, (&api.QueryOptions{}).WithContext(ctx))
+	if err != nil {
+		return nil, away(err)
+	}
+	var all []registry.Listed
+	for _, in := range instances(service, entries) {
+		passes := slices.ContainsFunc(entries, func(e *api.ServiceEntry) bool {
+			return e.Service.ID == entryID(in) && e.Checks.AggregatedStatus() == api.HealthPassing
+		})
+		all = append(all, registry.Listed{Instance: in, Passing: passes})
+	}
+	return all, nil
+}
+
 // instances are the entries that this package registered. Two agents can each have an entry of one id; then the first
 // address stands for it, always the same one.
 func instances(service string, entries []*api.ServiceEntry) []registry.Instance {

@@ -71,6 +71,22 @@ func (c *Client) Watch(ctx context.Context, service string) (<-chan []registry.I
 	return feed.C(), nil
 }
 
+// List is who is in the registry now, passing or not, sorted by id.
+func (c *Client) List(ctx context.Context, service string) ([]registry.Listed, error) {
+	if err := registry.ValidateService(service); err != nil {
+		return nil, err
+	}
+	resp, err := c.rpc.List(ctx, &meshv1.ListRequest{Service: service})
+	if err != nil {
+		return nil, err
+	}
+	var all []registry.Listed
+	for _, l := range resp.GetListed() {
+		all = append(all, registry.Listed{Instance: fromWire(l.GetInstance()), Passing: l.GetPassing()})
+	}
+	return all, nil
+}
+
 // follow reads one stream to its end; a stream of the registry has no other end than an error.
 func (c *Client) follow(ctx context.Context, service string, feed *hold.Feed, back *retry.Backoff) error {
 	ctx, cancel := context.WithCancel(ctx)

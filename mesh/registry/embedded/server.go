@@ -41,7 +41,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) { meshv1.RegisterRegistryServ
 // its own name only.
 func Methods() []string {
 	return []string{meshv1.RegistryService_Beat_FullMethodName, meshv1.RegistryService_Leave_FullMethodName,
-		meshv1.RegistryService_Watch_FullMethodName}
+		meshv1.RegistryService_Watch_FullMethodName, meshv1.RegistryService_List_FullMethodName}
 }
 
 // Close ends all watches.
@@ -111,6 +111,17 @@ func (s *Server) Watch(req *meshv1.WatchRequest, stream grpc.ServerStreamingServ
 			return errs.New(errs.Unavailable, "the registry is stopping")
 		}
 	}
+}
+
+// List implements the service.
+func (s *Server) List(_ context.Context, req *meshv1.ListRequest) (*meshv1.ListResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := &meshv1.ListResponse{}
+	for _, l := range s.table.listed(req.GetService()) {
+		out.Listed = append(out.Listed, &meshv1.Listed{Instance: toWire(l.Instance), Passing: l.Passing})
+	}
+	return out, nil
 }
 
 // own refuses to speak for another instance. Plain text has no names; the guard has let it through.

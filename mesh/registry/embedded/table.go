@@ -83,3 +83,15 @@ func (t table) passing(service string) []registry.Instance {
 	slices.SortFunc(set, registry.Compare)
 	return set
 }
+
+// listed is everybody of service who beats, sorted; of all services if it is empty.
+func (t table) listed(service string) []registry.Listed {
+	var all []registry.Listed
+	for k, r := range t {
+		if service == "" || k.service == service {
+			all = append(all, registry.Listed{Instance: r.in, Passing: r.passing})
+		}
+	}
+	slices.SortFunc(all, func(a, b registry.Listed) int { return registry.Compare(a.Instance, b.Instance) })
+	return all
+}

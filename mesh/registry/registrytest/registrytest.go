@@ -41,6 +41,7 @@ func Run(t *testing.T, start func(t *testing.T) Backend) {
 		{"address and meta arrive, and a new registration replaces them", carries},
 		{"sets are sorted and hold one service only", sorted},
 		{"an instance that does not pass is never seen", neverSeen},
+		{"operators see also what does not pass", lists},
 		{"a malformed instance or service is refused", refuses},
 		{"the last set stands while the registry is away, and all return after", away},
 		{"a process that starts before the registry is listed later", early},
@@ -222,6 +223,46 @@ func neverSeen(t *testing.T, b Backend) {
 	w.until("")
 	register(t, b.Open(t), inst("d1"), func(context.Context) error { return errors.New("never") })
 	w.stays("", 2*TTL)
+}
+
+// lister is what package discover asks of both registries.
+type lister interface {
+	List(ctx context.Context, service string) ([]registry.Listed, error)
+}
+
+func lists(t *testing.T, b Backend) {
+	w := watch(t, b.Open(t), "decode")
+	r := b.Open(t)
+	ask, ok := r.(lister)
+	if !ok {
+		t.Fatalf("%T lists nothing", r)
+	}
+	var s switchable
+	register(t, b.Open(t), inst("d2"), s.check)
+	register(t, b.Open(t), inst("d1"), well)
+	w.until("d1 d2")
+	s.ill.Store(true)
+	w.until("d1")
+	all, err := ask.List(t.Context(), "decode")
+	if err != nil || len(all) != 2 || !all[0].Passing || all[1].Passing {
+		t.Fatalf("List = %v, %v; want d1 that passes and d2 that does not", all, err)
+	}
+	if !all[0].Equal(inst("d1")) || !all[1].Equal(inst("d2")) {
+		t.Errorf("List = %v, want both with address and meta", all)
+	}
+	if other, err := ask.List(t.Context(), "prefill"); err != nil || len(other) != 0 {
+		t.Errorf("List of a service of nobody = %v, %v", other, err)
+	}
+	if _, err := ask.List(t.Context(), "a b"); errs.KindOf(err) != errs.Invalid {
+		t.Errorf("List of a malformed service = %v, want invalid", err)
+	}
+	b.Kill(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if old, err := ask.List(ctx, "decode"); err == nil {
+		t.Errorf("List = %v while the registry is away, want an error: never what was true before", old)
+	}
+	b.Restart(t)
 }
 
 func refuses(t *testing.T, b Backend) {

@@ -1132,6 +1132,146 @@ func (x *WatchResponse) GetInstances() []*Instance {
 	return nil
 }
 
+type ListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"` // empty: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRequest) Reset() {
+	*x = ListRequest{}
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRequest) ProtoMessage() {}
+
+func (x *ListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
+func (*ListRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListRequest) GetService() string {
+	if x != nil {
+		return x.Service
+	}
+	return ""
+}
+
+type ListResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Listed        []*Listed              `protobuf:"bytes,1,rep,name=listed,proto3" json:"listed,omitempty"` // sorted by service, id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResponse) Reset() {
+	*x = ListResponse{}
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResponse) ProtoMessage() {}
+
+func (x *ListResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
+func (*ListResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListResponse) GetListed() []*Listed {
+	if x != nil {
+		return x.Listed
+	}
+	return nil
+}
+
+type Listed struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      *Instance              `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Passing       bool                   `protobuf:"varint,2,opt,name=passing,proto3" json:"passing,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Listed) Reset() {
+	*x = Listed{}
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Listed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Listed) ProtoMessage() {}
+
+func (x *Listed) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Listed.ProtoReflect.Descriptor instead.
+func (*Listed) Descriptor() ([]byte, []int) {
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Listed) GetInstance() *Instance {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *Listed) GetPassing() bool {
+	if x != nil {
+		return x.Passing
+	}
+	return false
+}
+
 var File_leasehold_mesh_v1_mesh_proto protoreflect.FileDescriptor
 
 const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
@@ -1243,18 +1383,26 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\fWatchRequest\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\"J\n" +
 	"\rWatchResponse\x129\n" +
-	"\tinstances\x18\x01 \x03(\v2\x1b.leasehold.mesh.v1.InstanceR\tinstances*O\n" +
+	"\tinstances\x18\x01 \x03(\v2\x1b.leasehold.mesh.v1.InstanceR\tinstances\"'\n" +
+	"\vListRequest\x12\x18\n" +
+	"\aservice\x18\x01 \x01(\tR\aservice\"A\n" +
+	"\fListResponse\x121\n" +
+	"\x06listed\x18\x01 \x03(\v2\x19.leasehold.mesh.v1.ListedR\x06listed\"[\n" +
+	"\x06Listed\x127\n" +
+	"\binstance\x18\x01 \x01(\v2\x1b.leasehold.mesh.v1.InstanceR\binstance\x12\x18\n" +
+	"\apassing\x18\x02 \x01(\bR\apassing*O\n" +
 	"\x05Mover\x12\x15\n" +
 	"\x11MOVER_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"MOVER_NONE\x10\x01\x12\x0f\n" +
 	"\vMOVER_LOCAL\x10\x02\x12\x0e\n" +
 	"\n" +
-	"MOVER_GRPC\x10\x032\xf4\x01\n" +
+	"MOVER_GRPC\x10\x032\xbd\x02\n" +
 	"\x0fRegistryService\x12G\n" +
 	"\x04Beat\x12\x1e.leasehold.mesh.v1.BeatRequest\x1a\x1f.leasehold.mesh.v1.BeatResponse\x12J\n" +
 	"\x05Leave\x12\x1f.leasehold.mesh.v1.LeaveRequest\x1a .leasehold.mesh.v1.LeaveResponse\x12L\n" +
-	"\x05Watch\x12\x1f.leasehold.mesh.v1.WatchRequest\x1a .leasehold.mesh.v1.WatchResponse0\x01B\xbb\x01\n" +
+	"\x05Watch\x12\x1f.leasehold.mesh.v1.WatchRequest\x1a .leasehold.mesh.v1.WatchResponse0\x01\x12G\n" +
+	"\x04List\x12\x1e.leasehold.mesh.v1.ListRequest\x1a\x1f.leasehold.mesh.v1.ListResponseB\xbb\x01\n" +
 	"\x15com.leasehold.mesh.v1B\tMeshProtoP\x01Z1leasehold.dev/protos/gen/leasehold/mesh/v1;meshv1\xa2\x02\x03LMX\xaa\x02\x11Leasehold.Mesh.V1\xca\x02\x11Leasehold\\Mesh\\V1\xe2\x02\x1dLeasehold\\Mesh\\V1\\GPBMetadata\xea\x02\x13Leasehold::Mesh::V1b\x06proto3"
 
 var (
@@ -1270,7 +1418,7 @@ func file_leasehold_mesh_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_mesh_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_mesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_leasehold_mesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_leasehold_mesh_v1_mesh_proto_goTypes = []any{
 	(Mover)(0),              // 0: leasehold.mesh.v1.Mover
 	(*Admission)(nil),       // 1: leasehold.mesh.v1.Admission
@@ -1285,26 +1433,33 @@ var file_leasehold_mesh_v1_mesh_proto_goTypes = []any{
 	(*LeaveResponse)(nil),   // 10: leasehold.mesh.v1.LeaveResponse
 	(*WatchRequest)(nil),    // 11: leasehold.mesh.v1.WatchRequest
 	(*WatchResponse)(nil),   // 12: leasehold.mesh.v1.WatchResponse
-	nil,                     // 13: leasehold.mesh.v1.Instance.MetaEntry
+	(*ListRequest)(nil),     // 13: leasehold.mesh.v1.ListRequest
+	(*ListResponse)(nil),    // 14: leasehold.mesh.v1.ListResponse
+	(*Listed)(nil),          // 15: leasehold.mesh.v1.Listed
+	nil,                     // 16: leasehold.mesh.v1.Instance.MetaEntry
 }
 var file_leasehold_mesh_v1_mesh_proto_depIdxs = []int32{
 	0,  // 0: leasehold.mesh.v1.Admission.mover:type_name -> leasehold.mesh.v1.Mover
 	0,  // 1: leasehold.mesh.v1.DecodeVerdict.mover:type_name -> leasehold.mesh.v1.Mover
 	0,  // 2: leasehold.mesh.v1.WorkerStatus.movers:type_name -> leasehold.mesh.v1.Mover
-	13, // 3: leasehold.mesh.v1.Instance.meta:type_name -> leasehold.mesh.v1.Instance.MetaEntry
+	16, // 3: leasehold.mesh.v1.Instance.meta:type_name -> leasehold.mesh.v1.Instance.MetaEntry
 	6,  // 4: leasehold.mesh.v1.BeatRequest.instance:type_name -> leasehold.mesh.v1.Instance
 	6,  // 5: leasehold.mesh.v1.WatchResponse.instances:type_name -> leasehold.mesh.v1.Instance
-	7,  // 6: leasehold.mesh.v1.RegistryService.Beat:input_type -> leasehold.mesh.v1.BeatRequest
-	9,  // 7: leasehold.mesh.v1.RegistryService.Leave:input_type -> leasehold.mesh.v1.LeaveRequest
-	11, // 8: leasehold.mesh.v1.RegistryService.Watch:input_type -> leasehold.mesh.v1.WatchRequest
-	8,  // 9: leasehold.mesh.v1.RegistryService.Beat:output_type -> leasehold.mesh.v1.BeatResponse
-	10, // 10: leasehold.mesh.v1.RegistryService.Leave:output_type -> leasehold.mesh.v1.LeaveResponse
-	12, // 11: leasehold.mesh.v1.RegistryService.Watch:output_type -> leasehold.mesh.v1.WatchResponse
-	9,  // [9:12] is the sub-list for method output_type
-	6,  // [6:9] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	15, // 6: leasehold.mesh.v1.ListResponse.listed:type_name -> leasehold.mesh.v1.Listed
+	6,  // 7: leasehold.mesh.v1.Listed.instance:type_name -> leasehold.mesh.v1.Instance
+	7,  // 8: leasehold.mesh.v1.RegistryService.Beat:input_type -> leasehold.mesh.v1.BeatRequest
+	9,  // 9: leasehold.mesh.v1.RegistryService.Leave:input_type -> leasehold.mesh.v1.LeaveRequest
+	11, // 10: leasehold.mesh.v1.RegistryService.Watch:input_type -> leasehold.mesh.v1.WatchRequest
+	13, // 11: leasehold.mesh.v1.RegistryService.List:input_type -> leasehold.mesh.v1.ListRequest
+	8,  // 12: leasehold.mesh.v1.RegistryService.Beat:output_type -> leasehold.mesh.v1.BeatResponse
+	10, // 13: leasehold.mesh.v1.RegistryService.Leave:output_type -> leasehold.mesh.v1.LeaveResponse
+	12, // 14: leasehold.mesh.v1.RegistryService.Watch:output_type -> leasehold.mesh.v1.WatchResponse
+	14, // 15: leasehold.mesh.v1.RegistryService.List:output_type -> leasehold.mesh.v1.ListResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_mesh_v1_mesh_proto_init() }
@@ -1318,7 +1473,7 @@ func file_leasehold_mesh_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_mesh_v1_mesh_proto_rawDesc), len(file_leasehold_mesh_v1_mesh_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   13,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

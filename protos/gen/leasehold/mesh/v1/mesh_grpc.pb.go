@@ -32,6 +32,7 @@ const (
 	RegistryService_Beat_FullMethodName  = "/leasehold.mesh.v1.RegistryService/Beat"
 	RegistryService_Leave_FullMethodName = "/leasehold.mesh.v1.RegistryService/Leave"
 	RegistryService_Watch_FullMethodName = "/leasehold.mesh.v1.RegistryService/Watch"
+	RegistryService_List_FullMethodName  = "/leasehold.mesh.v1.RegistryService/List"
 )
 
 // RegistryServiceClient is the client API for RegistryService service.
@@ -49,6 +50,8 @@ type RegistryServiceClient interface {
 	// Watch sends the passing set of a service at once and after every change. A client that reconnects gets
 	// a full set again; until then it keeps the last.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
+	// List is who beats now, also those whose own self-check does not pass: for operators, never for routing.
+	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
 }
 
 type registryServiceClient struct {
@@ -98,6 +101,16 @@ func (c *registryServiceClient) Watch(ctx context.Context, in *WatchRequest, opt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RegistryService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 
+func (c *registryServiceClient) List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListResponse)
+	err := c.cc.Invoke(ctx, RegistryService_List_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RegistryServiceServer is the server API for RegistryService service.
 // All implementations must embed UnimplementedRegistryServiceServer
 // for forward compatibility.
@@ -113,6 +126,8 @@ type RegistryServiceServer interface {
 	// Watch sends the passing set of a service at once and after every change. A client that reconnects gets
 	// a full set again; until then it keeps the last.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
+	// List is who beats now, also those whose own self-check does not pass: for operators, never for routing.
+	List(context.Context, *ListRequest) (*ListResponse, error)
 	mustEmbedUnimplementedRegistryServiceServer()
 }
 
@@ -131,6 +146,9 @@ func (UnimplementedRegistryServiceServer) Leave(context.Context, *LeaveRequest) 
 }
 func (UnimplementedRegistryServiceServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
 	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedRegistryServiceServer) List(context.Context, *ListRequest) (*ListResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
 func (UnimplementedRegistryServiceServer) mustEmbedUnimplementedRegistryServiceServer() {}
 func (UnimplementedRegistryServiceServer) testEmbeddedByValue()                         {}
@@ -200,6 +218,24 @@ func _RegistryService_Watch_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RegistryService_WatchServer = grpc.ServerStreamingServer[WatchResponse]
 
+func _RegistryService_List_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RegistryServiceServer).List(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RegistryService_List_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RegistryServiceServer).List(ctx, req.(*ListRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RegistryService_ServiceDesc is the grpc.ServiceDesc for RegistryService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -214,6 +250,10 @@ var RegistryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Leave",
 			Handler:    _RegistryService_Leave_Handler,
+		},
+		{
+			MethodName: "List",
+			Handler:    _RegistryService_List_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
