@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"leasehold.dev/router/fleet"
 	"leasehold.dev/router/flow"
 	"leasehold.dev/router/keys"
+	"leasehold.dev/router/limits"
 	"leasehold.dev/router/meter"
 	"leasehold.dev/router/prompt"
 	"leasehold.dev/router/record"
@@ -34,6 +36,13 @@ func Run(ctx context.Context, c Config) error {
 	if err := c.check(); err != nil {
 		return err
 	}
+	file, err := model.Load(c.Model)
+	if err != nil {
+		return errs.New(errs.Invalid, "-model: %w", err)
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	served := choose.Model{Revision: string(file.Revision[:]), Tokenizer: string(file.TokenizerRevision[:]), Promise: promise(c, file)}
+	c.Mesh.Meta = Meta(served)
 	addrFile := c.Mesh.AddrFile // this process has one address more than the mesh knows of
 	c.Mesh.AddrFile = ""
 	m, err := mesh.New(ctx, c.Mesh)
@@ -44,11 +53,6 @@ func Run(ctx context.Context, c Config) error {
 	if m.Registry == nil {
 		return errs.New(errs.Invalid, "-registry is needed")
 	}
-	file, err := model.Load(c.Model)
-	if err != nil {
-		return errs.New(errs.Invalid, "-model: %w", err)
-	}
-	defer func() { _ = file.Close() }() // it was only read
 	key, err := proof.ReadPrivateKey(c.AdmissionKey)
 	if err != nil {
 		return err
@@ -73,7 +77,6 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer decode.Close()
 	workers := fleet.New(prefill, decode, m.Log)
-	served := choose.Model{Revision: string(file.Revision[:]), Tokenizer: string(file.TokenizerRevision[:]), Promise: promise(c, file)}
 	metrics, err := meter.New(m.Meter, func() (int64, int64, int64) {
 		f := workers.Snapshot()
 		return up(f.Prefill), up(f.Decode), int64(choose.Effective(f, served))
@@ -81,9 +84,14 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return errs.New(errs.Internal, "metrics: %w", err)
 	}
+	checker, err := limits.New(workers, served, m.Meter, m.Boundary, m.Log)
+	if err != nil {
+		return errs.New(errs.Internal, "metrics: %w", err)
+	}
 	records := &record.Ring{}
 	runner := &flow.Runner{Config: flow.Config{Fleet: workers, Key: key, Model: served, ModelName: file.Name, Default: uint32(c.MaxTokens),
-		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics, Log: m.Log}}
+		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics,
+		Boundary: m.Boundary, Log: m.Log}}
 	service := &edge.Service{Keys: ring, Runner: runner, Prompt: encoder(file), Vocab: uint32(file.Tokenizer.Vocab()),
 		Special: func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
 		Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
@@ -110,6 +118,8 @@ func Run(ctx context.Context, c Config) error {
 		}
 	})
 	wg.Go(func() { workers.Run(background) })
+	wg.Go(func() { checker.Run(background) })
+	wg.Go(func() { runner.Expect(background) })
 	wg.Go(func() { ring.Watch(background, m.Log) })
 	server.Serve()
 	if err := writeAddresses(addrFile, m.Addr(), m.AdminAddr(), server.Addr()); err != nil {
@@ -132,6 +142,12 @@ func promise(c Config, m *model.Model) uint32 {
 		return m.Config.ContextLength
 	}
 	return min(uint32(c.Promise), m.Config.ContextLength)
+}
+
+// Meta is what a router says in the registry: what it promises to tenants, and for which model.
+func Meta(m choose.Model) map[string]string {
+	return map[string]string{"promise": strconv.FormatUint(uint64(m.Promise), 10), "revision": hex.EncodeToString([]byte(m.Revision)),
+		"tokenizer": hex.EncodeToString([]byte(m.Tokenizer))}
 }
 
 func fingerprint(m *model.Model) string { return "fp_" + hex.EncodeToString(m.Revision[:5]) }

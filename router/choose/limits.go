@@ -48,7 +48,7 @@ func Effective(f Fleet, m Model) uint32 {
 }
 
 func least(sofar uint32, l Limit) uint32 {
-	most := min(l.Prompt, l.Total)
+	most := l.most()
 	if sofar == 0 || most < sofar {
 		return most
 	}

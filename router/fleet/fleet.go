@@ -27,9 +27,10 @@ type Fleet struct {
 	log             *slog.Logger
 	now             func() time.Time
 
-	mu     sync.Mutex
-	status map[key]*seen
-	open   map[key]uint32
+	mu      sync.Mutex
+	status  map[key]*seen
+	open    map[key]uint32
+	changed chan struct{} // closed and renewed when membership or what a worker can hold changed
 }
 
 type key struct{ service, id string }
@@ -41,7 +42,21 @@ type seen struct {
 
 // New follows both sets. The sets stay the caller's.
 func New(prefill, decode *peers.Set, log *slog.Logger) *Fleet {
-	return &Fleet{Prefill: prefill, Decode: decode, log: log, now: time.Now, status: map[key]*seen{}, open: map[key]uint32{}}
+	return &Fleet{Prefill: prefill, Decode: decode, log: log, now: time.Now, status: map[key]*seen{}, open: map[key]uint32{}, changed: make(chan struct{})}
+}
+
+// Changed is closed at the next change of who is listed, of readiness, or of a worker's promise, limit or broker. Ask for it
+// before the Snapshot.
+func (f *Fleet) Changed() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.changed
+}
+
+// tell closes Changed. f.mu is held.
+func (f *Fleet) tell() {
+	close(f.changed)
+	f.changed = make(chan struct{})
 }
 
 // Run watches the workers until ctx ends.
@@ -98,7 +113,10 @@ func (f *Fleet) Use(service, id string) (done func()) {
 func (f *Fleet) Lost(service, id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	delete(f.status, key{service, id})
+	if _, known := f.status[key{service, id}]; known {
+		delete(f.status, key{service, id})
+		f.tell()
+	}
 }
 
 type watch func(ctx context.Context, c *grpc.ClientConn) (recv func() (*meshv1.WorkerStatus, error), err error)
@@ -151,6 +169,9 @@ func (f *Fleet) follow(ctx context.Context, service string, set *peers.Set, w wa
 				f.Lost(service, id)
 			}
 		}
+		f.mu.Lock()
+		f.tell() // the set may be another
+		f.mu.Unlock()
 		select {
 		case <-changed:
 		case <-ctx.Done():
@@ -194,8 +215,22 @@ func (f *Fleet) heard(k key, s *meshv1.WorkerStatus) {
 	f.mu.Lock()
 	before := f.status[k]
 	f.status[k] = &seen{w, f.now()}
+	if before == nil || holds(before.worker) != holds(w) {
+		f.tell()
+	}
 	f.mu.Unlock()
 	if before == nil || before.worker.Up != w.Up || before.worker.Reason != w.Reason {
 		f.log.Info("worker", "service", k.service, "worker", k.id, "ready", w.Up, "reason", w.Reason)
 	}
+}
+
+// holds is the part of a status that Changed is about.
+func holds(w choose.Worker) (part struct {
+	up              bool
+	promised, limit uint32
+	broker, layout  string
+}) {
+	part.up, part.promised, part.limit = w.Up, w.Promised, w.Limit
+	part.broker, part.layout = w.Instance, w.LayoutHash
+	return part
 }

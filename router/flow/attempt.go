@@ -115,6 +115,7 @@ func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished
 			return err
 		}
 		a.note(func(c *record.Choice) { c.VerdictsEqual = true })
+		a.r.agreed(a.route)
 		first, finished, err = a.decode.next()
 		return err
 	})

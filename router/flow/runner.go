@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	"leasehold.dev/router/apierr"
@@ -42,6 +43,7 @@ type Config struct {
 	Times        Times
 	Budget       *retry.Budget
 	Meter        *meter.Meter
+	Boundary     *boundary.Recorder
 	Log          *slog.Logger
 }
 
@@ -109,7 +111,7 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 		if job.Entry != nil {
 			job.Entry.Update(func(*record.Request) { job.Choice.Error = errs.KindOf(err).String() + ": " + err.Error() })
 		}
-		r.disagreement(err)
+		r.disagreement(job, route, err)
 		if n == retry.Attempts || ctx.Err() != nil || !retry.Lost(err) {
 			cancel()
 			return nil, err
@@ -121,18 +123,27 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 	}
 }
 
-// disagreement counts differences of views: also a worker that refuses what was admitted.
-func (r *Runner) disagreement(err error) {
-	if d := (*verdict.Disagreement)(nil); errors.As(err, &d) {
-		r.Meter.Disagreement(d.Field)
+// disagreement counts and says differences of views: also a worker that refuses what was admitted. A loss is none.
+func (r *Runner) disagreement(job Job, route choose.Route, err error) {
+	field := ""
+	d := (*verdict.Disagreement)(nil)
+	switch kind := errs.KindOf(err); {
+	case errors.As(err, &d):
+		field = d.Field
+		r.Boundary.Incident(boundary.P4, boundary.Verdict)
+	case kind == errs.Limit:
+		field = "worker_limit"
+		r.Boundary.Incident(boundary.P5, boundary.Refusal)
+	case kind == errs.Corrupt:
+		field = "worker_check"
+		r.Boundary.Incident(boundary.P4, boundary.Refusal)
+	case kind == errs.Invalid || kind == errs.Denied:
+		field = "worker_refusal"
+		r.Boundary.Incident(boundary.P4, boundary.Refusal)
+	default:
 		return
 	}
-	switch errs.KindOf(err) {
-	case errs.Limit:
-		r.Meter.Disagreement("worker_limit")
-	case errs.Corrupt:
-		r.Meter.Disagreement("worker_check")
-	case errs.Invalid, errs.Denied:
-		r.Meter.Disagreement("worker_refusal")
-	}
+	r.Meter.Disagreement(field)
+	r.Log.Error("incident: two views of one request differ", "request", job.Request, "field", field, "route", string(route.Why),
+		"prefill", route.Pair().Prefill, "decode", route.Decode.ID, "prompt_tokens", len(job.IDs), "max_new", route.MaxNew, "err", err)
 }

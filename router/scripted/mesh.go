@@ -128,11 +128,11 @@ func (m *Mesh) handover(admission []byte) chan handover {
 	return c
 }
 
-// Status is of a ready worker of broker, which has 100 pages and a limit of 1,000 tokens.
+// Status is of a ready worker of broker, which has 100 pages, and a limit and a promise of 1,000 tokens.
 func (m *Mesh) Status(id, broker string) *meshv1.WorkerStatus {
 	return &meshv1.WorkerStatus{
 		Id: id, Broker: broker, BrokerInstance: Hash(broker)[:16], Model: "m", ModelRevision: m.Revision,
-		TokenizerRevision: m.Tokenizer, LayoutHash: Hash("layout"), NumericsClass: "ref-1", LimitTokens: 1000,
+		TokenizerRevision: m.Tokenizer, LayoutHash: Hash("layout"), NumericsClass: "ref-1", LimitTokens: 1000, PromisedTokens: 1000,
 		PoolPages: 100, FreePages: 100, Ready: true, GuardsOn: true,
 		Movers: []meshv1.Mover{meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_GRPC},
 	}
