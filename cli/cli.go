@@ -33,6 +33,7 @@ type grammar struct {
 	Models modelsCommand `cmd:"" help:"List the served models with their effective limits."`
 	Ps     psCommand     `cmd:"" help:"Who is where: workers, pools, leases."`
 	Canary canaryGroup   `cmd:"" help:"Ask for markers back, through every pair of workers."`
+	Doctor doctorCommand `cmd:"" help:"Is every promise kept by what was derived, and does every half fit the other? Fails when not; for rollouts."`
 }
 
 // Run parses args and runs one command; without one it prints the help. SIGINT is handled where there is something to

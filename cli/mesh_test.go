@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold.dev/cli/doctor"
 	"leasehold.dev/model/modelfile"
 )
 
@@ -86,6 +88,7 @@ func checkCommands(t *testing.T, dir string) {
 	if out, err := run(t, "Say hi\n/exit\n", "chat", "--dir", dir, "--max-tokens", "8", "-t", "0"); err != nil || strings.Contains(out, "error") {
 		t.Errorf("chat = %v\n%s", err, out)
 	}
+	checkDoctor(t, dir)
 	_, err := run(t, "", "up", "--dir", dir, "--model", modelfile.Path(t))
 	wantError(t, err, "runs from "+dir+" already")
 
@@ -110,4 +113,22 @@ func checkCommands(t *testing.T, dir string) {
 	cancel()
 	<-asked
 	<-drained
+}
+
+// checkDoctor asks a healthy mesh, and then for more than it has.
+func checkDoctor(t *testing.T, dir string) {
+	t.Helper()
+	out, err := run(t, "", "doctor", "--dir", dir, "--json", "--want", "prefill=1")
+	var r doctor.Report
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil {
+		t.Fatalf("doctor = %v\n%s", err, out)
+	}
+	if len(r.Workers) != 2 || len(r.Brokers) != 2 || len(r.Pairs) != 1 || r.Effective != 8192 || r.Workers[0].Derived < r.Workers[0].Promise {
+		t.Errorf("doctor of a mesh with one pair:\n%s", out)
+	}
+	out, err = run(t, "", "doctor", "--dir", dir, "--want", "prefill=2")
+	wantError(t, err, "missing prefill/: 1 of at least 2 pass")
+	if !strings.Contains(out, "FINDING missing prefill: 1 of at least 2 pass") {
+		t.Errorf("doctor printed\n%s", out)
+	}
 }
