@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden split-equal refusals failures steady bench-engine bench-guards kernels
+  golden split-equal refusals failures steady bench-engine bench-guards kernels explore
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -87,6 +87,9 @@ bench-engine: model ## decode and prefill beside llama.cpp, same run
 
 bench-guards: model ## tags and digests on against off, ABBA
 	@go run ./integration/cmd/bars -run bench-guards
+
+explore: deps ## every history of a small mesh, over the cores that ship; five seeded bugs
+	@go run ./integration/cmd/bars -run explore
 
 kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated where the CPU lacks it
 	@scripts/deps.sh simde

@@ -7,6 +7,7 @@ var All = []Bar{
 	{Name: "golden", Quick: true, Run: runGolden},
 	{Name: "refusals", Quick: true, Run: scenarios(scenario.Refusals)},
 	{Name: "demo", Quick: true, Run: runDemo},
+	{Name: "explore", Run: runExplore},
 	{Name: "failures", Run: runFailures},
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},
