@@ -155,6 +155,7 @@ func (j *job) sequence(moved uint32) (runner.Sequence, *meshv1.DecodeVerdict, er
 	v := &meshv1.DecodeVerdict{
 		AdmissionId: j.a.Id, LeaseHash: j.lease.Hash(), ModelRevision: m.Revision[:], LayoutHash: j.layout,
 		PromptDigest: proof.PromptDigest(j.a.Nonce, j.a.Tenant, m.Revision[:], j.ids), Mover: j.a.Mover, Unsplit: true,
+		Instance: j.instance, Epoch: j.lease.Epoch,
 	}
 	seq := runner.Sequence{Pages: j.lease.Pages, Tags: j.lease.Tags, Tokens: j.ids, Logits: true, Handler: j.answer}
 	if !j.split() {

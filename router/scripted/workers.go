@@ -127,7 +127,7 @@ func (d *Decode) Generate(r *decodev1.GenerateRequest, s grpc.ServerStreamingSer
 	}
 	lease := proof.LeaseHash(append([]byte("destination"), a.Id...))
 	v := &meshv1.DecodeVerdict{AdmissionId: a.Id, LeaseHash: lease, ModelRevision: a.ModelRevision, LayoutHash: Hash("layout"),
-		PromptDigest: proof.PromptDigest(a.Nonce, a.Tenant, a.ModelRevision, r.TokenIds), Mover: a.Mover}
+		PromptDigest: proof.PromptDigest(a.Nonce, a.Tenant, a.ModelRevision, r.TokenIds), Mover: a.Mover, Instance: Hash(a.DecodeBroker)[:16], Epoch: 8}
 	split := a.Mover != meshv1.Mover_MOVER_NONE
 	if split {
 		v.ExpectedPages = proof.Pages(a.PromptTokens, 0)

@@ -43,6 +43,8 @@ func Compare(v Views) error {
 	c.bytes("decode.model_revision", d.ModelRevision, a.ModelRevision, sha256.Size)
 	c.bytes("decode.layout_hash", d.LayoutHash, v.Layout, sha256.Size)
 	c.bytes("decode.lease_hash", d.LeaseHash, v.Admitted.LeaseHash, sha256.Size)
+	c.bytes("decode.instance", d.Instance, d.Instance, proof.IDSize) // only D knows them; the receipt names both
+	c.some("decode.epoch", d.Epoch)
 	c.number("admitted.pages", uint64(v.Admitted.Pages), (uint64(a.PromptTokens)+uint64(a.MaxNewTokens)-1+63)/64)
 	if a.Mover == meshv1.Mover_MOVER_NONE {
 		unsplit(c, v)

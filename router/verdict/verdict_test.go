@@ -29,7 +29,8 @@ func agree(n uint32) verdict.Views {
 			ModelRevision: a.ModelRevision, LayoutHash: hash("layout"), PromptDigest: a.PromptDigest, Rows: n - 1, Pages: pages, Root: hash("root")},
 		Decode: &meshv1.DecodeVerdict{AdmissionId: a.Id, LeaseHash: hash("dst"), SourceLeaseHash: hash("src"), SourceInstance: hash("instance")[:16],
 			SourceEpoch: 3, ModelRevision: a.ModelRevision, LayoutHash: hash("layout"), PromptDigest: a.PromptDigest, Rows: n - 1,
-			Pages: pages, ExpectedPages: pages, Root: hash("root"), BytesMoved: uint64(pages) * 4096, Mover: meshv1.Mover_MOVER_GRPC},
+			Pages: pages, ExpectedPages: pages, Root: hash("root"), BytesMoved: uint64(pages) * 4096, Mover: meshv1.Mover_MOVER_GRPC,
+			Instance: hash("d's broker")[:16], Epoch: 5},
 	}
 }
 
@@ -38,7 +39,7 @@ func alone(n uint32) verdict.Views {
 	v := agree(n)
 	v.Admission.Mover, v.Prefill, v.Admitted.ExpectedPages = meshv1.Mover_MOVER_NONE, nil, 0
 	v.Decode = &meshv1.DecodeVerdict{AdmissionId: v.Admission.Id, LeaseHash: hash("dst"), ModelRevision: v.Admission.ModelRevision,
-		LayoutHash: hash("layout"), PromptDigest: v.Admission.PromptDigest, Mover: meshv1.Mover_MOVER_NONE, Unsplit: true}
+		LayoutHash: hash("layout"), PromptDigest: v.Admission.PromptDigest, Mover: meshv1.Mover_MOVER_NONE, Unsplit: true, Instance: hash("d's broker")[:16], Epoch: 5}
 	return v
 }
 
@@ -87,6 +88,9 @@ func TestEachFieldThatDiffers(t *testing.T) {
 		{"decode.layout_hash", func(v *verdict.Views) { v.Layout = nil }},
 		{"decode.lease_hash", func(v *verdict.Views) { v.Decode.LeaseHash = hash("other") }},
 		{"decode.lease_hash", func(v *verdict.Views) { v.Admitted.LeaseHash, v.Decode.LeaseHash = nil, nil }},
+		{"decode.instance", func(v *verdict.Views) { v.Decode.Instance = nil }},
+		{"decode.instance", func(v *verdict.Views) { v.Decode.Instance = make([]byte, 16) }},
+		{"decode.epoch", func(v *verdict.Views) { v.Decode.Epoch = 0 }},
 		{"admitted.pages", func(v *verdict.Views) { v.Admitted.Pages-- }},
 		{"admitted.pages", func(v *verdict.Views) { v.Admitted.Pages++ }},
 		{"prefill", func(v *verdict.Views) { v.Prefill = nil }},

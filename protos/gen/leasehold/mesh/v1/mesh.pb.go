@@ -443,6 +443,8 @@ type DecodeVerdict struct {
 	TransferUs      uint64                 `protobuf:"varint,16,opt,name=transfer_us,json=transferUs,proto3" json:"transfer_us,omitempty"`
 	VerifyUs        uint64                 `protobuf:"varint,17,opt,name=verify_us,json=verifyUs,proto3" json:"verify_us,omitempty"`
 	Unsplit         bool                   `protobuf:"varint,18,opt,name=unsplit,proto3" json:"unsplit,omitempty"`
+	Instance        []byte                 `protobuf:"bytes,19,opt,name=instance,proto3" json:"instance,omitempty"` // D's broker
+	Epoch           uint64                 `protobuf:"varint,20,opt,name=epoch,proto3" json:"epoch,omitempty"`      // of the destination lease
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -601,6 +603,20 @@ func (x *DecodeVerdict) GetUnsplit() bool {
 		return x.Unsplit
 	}
 	return false
+}
+
+func (x *DecodeVerdict) GetInstance() []byte {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *DecodeVerdict) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
 }
 
 // WorkerStatus is what a worker says of itself; see Watch of PrefillService and DecodeService.
@@ -1313,7 +1329,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	" \x01(\rR\x05pages\x12\x12\n" +
 	"\x04root\x18\v \x01(\fR\x04root\x12\x1d\n" +
 	"\n" +
-	"compute_us\x18\f \x01(\x04R\tcomputeUs\"\xe3\x04\n" +
+	"compute_us\x18\f \x01(\x04R\tcomputeUs\"\x95\x05\n" +
 	"\rDecodeVerdict\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\fR\vadmissionId\x12\x1d\n" +
 	"\n" +
@@ -1338,7 +1354,9 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\vtransfer_us\x18\x10 \x01(\x04R\n" +
 	"transferUs\x12\x1b\n" +
 	"\tverify_us\x18\x11 \x01(\x04R\bverifyUs\x12\x18\n" +
-	"\aunsplit\x18\x12 \x01(\bR\aunsplit\"\x80\x05\n" +
+	"\aunsplit\x18\x12 \x01(\bR\aunsplit\x12\x1a\n" +
+	"\binstance\x18\x13 \x01(\fR\binstance\x12\x14\n" +
+	"\x05epoch\x18\x14 \x01(\x04R\x05epoch\"\x80\x05\n" +
 	"\fWorkerStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\x12'\n" +

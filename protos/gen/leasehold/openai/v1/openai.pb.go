@@ -620,13 +620,14 @@ func (x *AssistantMessage) GetContent() string {
 }
 
 type Choice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Message       *AssistantMessage      `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	Logprobs      *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Index            uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Message          *AssistantMessage      `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Logprobs         *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	FinishReason     *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"`       // stop or length; absent in chunks before the last of a choice
+	LeaseholdReceipt string                 `protobuf:"bytes,5,opt,name=leasehold_receipt,json=leaseholdReceipt,proto3" json:"leasehold_receipt,omitempty"` // a JWS, where finish_reason is; package receipt
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Choice) Reset() {
@@ -683,6 +684,13 @@ func (x *Choice) GetLogprobs() *ChoiceLogprobs {
 func (x *Choice) GetFinishReason() string {
 	if x != nil && x.FinishReason != nil {
 		return *x.FinishReason
+	}
+	return ""
+}
+
+func (x *Choice) GetLeaseholdReceipt() string {
+	if x != nil {
+		return x.LeaseholdReceipt
 	}
 	return ""
 }
@@ -832,13 +840,14 @@ func (x *Delta) GetContent() string {
 }
 
 type ChunkChoice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Delta         *Delta                 `protobuf:"bytes,2,opt,name=delta,proto3" json:"delta,omitempty"`
-	Logprobs      *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Index            uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Delta            *Delta                 `protobuf:"bytes,2,opt,name=delta,proto3" json:"delta,omitempty"`
+	Logprobs         *ChoiceLogprobs        `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	FinishReason     *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"`       // stop or length; absent in chunks before the last of a choice
+	LeaseholdReceipt string                 `protobuf:"bytes,5,opt,name=leasehold_receipt,json=leaseholdReceipt,proto3" json:"leasehold_receipt,omitempty"` // a JWS, where finish_reason is; package receipt
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ChunkChoice) Reset() {
@@ -895,6 +904,13 @@ func (x *ChunkChoice) GetLogprobs() *ChoiceLogprobs {
 func (x *ChunkChoice) GetFinishReason() string {
 	if x != nil && x.FinishReason != nil {
 		return *x.FinishReason
+	}
+	return ""
+}
+
+func (x *ChunkChoice) GetLeaseholdReceipt() string {
+	if x != nil {
+		return x.LeaseholdReceipt
 	}
 	return ""
 }
@@ -1427,13 +1443,14 @@ func (x *TopTokens) GetTokens() []*TopLogprob {
 }
 
 type TextChoice struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Index         uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
-	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	Logprobs      *TextLogprobs          `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
-	FinishReason  *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"` // stop or length; absent in chunks before the last of a choice
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Index            uint32                 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	Text             string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	Logprobs         *TextLogprobs          `protobuf:"bytes,3,opt,name=logprobs,proto3" json:"logprobs,omitempty"`
+	FinishReason     *string                `protobuf:"bytes,4,opt,name=finish_reason,json=finishReason,proto3,oneof" json:"finish_reason,omitempty"`       // stop or length; absent in chunks before the last of a choice
+	LeaseholdReceipt string                 `protobuf:"bytes,5,opt,name=leasehold_receipt,json=leaseholdReceipt,proto3" json:"leasehold_receipt,omitempty"` // a JWS, where finish_reason is; package receipt
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *TextChoice) Reset() {
@@ -1490,6 +1507,13 @@ func (x *TextChoice) GetLogprobs() *TextLogprobs {
 func (x *TextChoice) GetFinishReason() string {
 	if x != nil && x.FinishReason != nil {
 		return *x.FinishReason
+	}
+	return ""
+}
+
+func (x *TextChoice) GetLeaseholdReceipt() string {
+	if x != nil {
+		return x.LeaseholdReceipt
 	}
 	return ""
 }
@@ -1848,6 +1872,452 @@ func (x *ListModelsResponse) GetData() []*Model {
 	return nil
 }
 
+type GetReceiptRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // 32 hex digits, as in the header x-leasehold-receipt
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReceiptRequest) Reset() {
+	*x = GetReceiptRequest{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReceiptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReceiptRequest) ProtoMessage() {}
+
+func (x *GetReceiptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReceiptRequest.ProtoReflect.Descriptor instead.
+func (*GetReceiptRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetReceiptRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type GetReceiptResponse struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Id               string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Object           string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	LeaseholdReceipt string                 `protobuf:"bytes,3,opt,name=leasehold_receipt,json=leaseholdReceipt,proto3" json:"leasehold_receipt,omitempty"` // JWS
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *GetReceiptResponse) Reset() {
+	*x = GetReceiptResponse{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReceiptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReceiptResponse) ProtoMessage() {}
+
+func (x *GetReceiptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReceiptResponse.ProtoReflect.Descriptor instead.
+func (*GetReceiptResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetReceiptResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GetReceiptResponse) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *GetReceiptResponse) GetLeaseholdReceipt() string {
+	if x != nil {
+		return x.LeaseholdReceipt
+	}
+	return ""
+}
+
+type ReportReceiptRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// The request as it was sent, to run it again; nothing of it is kept.
+	//
+	// Types that are valid to be assigned to Request:
+	//
+	//	*ReportReceiptRequest_Chat
+	//	*ReportReceiptRequest_Completion
+	Request       isReportReceiptRequest_Request `protobuf_oneof:"request"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportReceiptRequest) Reset() {
+	*x = ReportReceiptRequest{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportReceiptRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportReceiptRequest) ProtoMessage() {}
+
+func (x *ReportReceiptRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportReceiptRequest.ProtoReflect.Descriptor instead.
+func (*ReportReceiptRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ReportReceiptRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReportReceiptRequest) GetRequest() isReportReceiptRequest_Request {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+func (x *ReportReceiptRequest) GetChat() *ChatCompletionsRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ReportReceiptRequest_Chat); ok {
+			return x.Chat
+		}
+	}
+	return nil
+}
+
+func (x *ReportReceiptRequest) GetCompletion() *CompletionsRequest {
+	if x != nil {
+		if x, ok := x.Request.(*ReportReceiptRequest_Completion); ok {
+			return x.Completion
+		}
+	}
+	return nil
+}
+
+type isReportReceiptRequest_Request interface {
+	isReportReceiptRequest_Request()
+}
+
+type ReportReceiptRequest_Chat struct {
+	Chat *ChatCompletionsRequest `protobuf:"bytes,2,opt,name=chat,proto3,oneof"`
+}
+
+type ReportReceiptRequest_Completion struct {
+	Completion *CompletionsRequest `protobuf:"bytes,3,opt,name=completion,proto3,oneof"`
+}
+
+func (*ReportReceiptRequest_Chat) isReportReceiptRequest_Request() {}
+
+func (*ReportReceiptRequest_Completion) isReportReceiptRequest_Request() {}
+
+type ReportReceiptResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // of the event
+	Object  string                 `protobuf:"bytes,2,opt,name=object,proto3" json:"object,omitempty"`
+	Receipt string                 `protobuf:"bytes,3,opt,name=receipt,proto3" json:"receipt,omitempty"` // its id
+	State   string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`     // open
+	// none: no request was given. equal, different: it was run again. other_request: it is not the one that the receipt is
+	// about. not_run: no worker could run it now.
+	Replay        string `protobuf:"bytes,5,opt,name=replay,proto3" json:"replay,omitempty"`
+	Opened        uint32 `protobuf:"varint,6,opt,name=opened,proto3" json:"opened,omitempty"` // Unix seconds
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReportReceiptResponse) Reset() {
+	*x = ReportReceiptResponse{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReportReceiptResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReportReceiptResponse) ProtoMessage() {}
+
+func (x *ReportReceiptResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReportReceiptResponse.ProtoReflect.Descriptor instead.
+func (*ReportReceiptResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ReportReceiptResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ReportReceiptResponse) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *ReportReceiptResponse) GetReceipt() string {
+	if x != nil {
+		return x.Receipt
+	}
+	return ""
+}
+
+func (x *ReportReceiptResponse) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ReportReceiptResponse) GetReplay() string {
+	if x != nil {
+		return x.Replay
+	}
+	return ""
+}
+
+func (x *ReportReceiptResponse) GetOpened() uint32 {
+	if x != nil {
+		return x.Opened
+	}
+	return 0
+}
+
+type ListReceiptKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReceiptKeysRequest) Reset() {
+	*x = ListReceiptKeysRequest{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReceiptKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReceiptKeysRequest) ProtoMessage() {}
+
+func (x *ListReceiptKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReceiptKeysRequest.ProtoReflect.Descriptor instead.
+func (*ListReceiptKeysRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{28}
+}
+
+type ReceiptKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kty           string                 `protobuf:"bytes,1,opt,name=kty,proto3" json:"kty,omitempty"`
+	Crv           string                 `protobuf:"bytes,2,opt,name=crv,proto3" json:"crv,omitempty"`
+	Kid           string                 `protobuf:"bytes,3,opt,name=kid,proto3" json:"kid,omitempty"`
+	X             string                 `protobuf:"bytes,4,opt,name=x,proto3" json:"x,omitempty"`
+	Alg           string                 `protobuf:"bytes,5,opt,name=alg,proto3" json:"alg,omitempty"`
+	Use           string                 `protobuf:"bytes,6,opt,name=use,proto3" json:"use,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReceiptKey) Reset() {
+	*x = ReceiptKey{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReceiptKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReceiptKey) ProtoMessage() {}
+
+func (x *ReceiptKey) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReceiptKey.ProtoReflect.Descriptor instead.
+func (*ReceiptKey) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReceiptKey) GetKty() string {
+	if x != nil {
+		return x.Kty
+	}
+	return ""
+}
+
+func (x *ReceiptKey) GetCrv() string {
+	if x != nil {
+		return x.Crv
+	}
+	return ""
+}
+
+func (x *ReceiptKey) GetKid() string {
+	if x != nil {
+		return x.Kid
+	}
+	return ""
+}
+
+func (x *ReceiptKey) GetX() string {
+	if x != nil {
+		return x.X
+	}
+	return ""
+}
+
+func (x *ReceiptKey) GetAlg() string {
+	if x != nil {
+		return x.Alg
+	}
+	return ""
+}
+
+func (x *ReceiptKey) GetUse() string {
+	if x != nil {
+		return x.Use
+	}
+	return ""
+}
+
+type ListReceiptKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*ReceiptKey          `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReceiptKeysResponse) Reset() {
+	*x = ListReceiptKeysResponse{}
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReceiptKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReceiptKeysResponse) ProtoMessage() {}
+
+func (x *ListReceiptKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReceiptKeysResponse.ProtoReflect.Descriptor instead.
+func (*ListReceiptKeysResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *ListReceiptKeysResponse) GetKeys() []*ReceiptKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // Error is OpenAI's error object. It travels in the details of the status, and as JSON over REST.
 type Error struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1863,7 +2333,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2345,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[24]
+	mi := &file_leasehold_openai_v1_openai_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2358,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_openai_v1_openai_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Error) GetMessage() string {
@@ -2011,12 +2481,13 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\acontent\x18\x01 \x03(\v2!.leasehold.openai.v1.TokenLogprobR\acontent\"@\n" +
 	"\x10AssistantMessage\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
-	"\acontent\x18\x02 \x01(\tR\acontent\"\xdc\x01\n" +
+	"\acontent\x18\x02 \x01(\tR\acontent\"\x89\x02\n" +
 	"\x06Choice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12?\n" +
 	"\amessage\x18\x02 \x01(\v2%.leasehold.openai.v1.AssistantMessageR\amessage\x12?\n" +
 	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12(\n" +
-	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01\x12+\n" +
+	"\x11leasehold_receipt\x18\x05 \x01(\tR\x10leaseholdReceiptB\x10\n" +
 	"\x0e_finish_reason\"\x80\x02\n" +
 	"\x0eChatCompletion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -2031,12 +2502,13 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\tH\x01R\acontent\x88\x01\x01B\a\n" +
 	"\x05_roleB\n" +
 	"\n" +
-	"\b_content\"\xd2\x01\n" +
+	"\b_content\"\xff\x01\n" +
 	"\vChunkChoice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x120\n" +
 	"\x05delta\x18\x02 \x01(\v2\x1a.leasehold.openai.v1.DeltaR\x05delta\x12?\n" +
 	"\blogprobs\x18\x03 \x01(\v2#.leasehold.openai.v1.ChoiceLogprobsR\blogprobs\x12(\n" +
-	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01\x12+\n" +
+	"\x11leasehold_receipt\x18\x05 \x01(\tR\x10leaseholdReceiptB\x10\n" +
 	"\x0e_finish_reason\"\x8a\x02\n" +
 	"\x13ChatCompletionChunk\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
@@ -2100,13 +2572,14 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\x06tokens\x18\x03 \x03(\tR\x06tokens\x12A\n" +
 	"\ftop_logprobs\x18\x04 \x03(\v2\x1e.leasehold.openai.v1.TopTokensR\vtopLogprobs\"D\n" +
 	"\tTopTokens\x127\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x1f.leasehold.openai.v1.TopLogprobR\x06tokens\"\xb1\x01\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x1f.leasehold.openai.v1.TopLogprobR\x06tokens\"\xde\x01\n" +
 	"\n" +
 	"TextChoice\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12=\n" +
 	"\blogprobs\x18\x03 \x01(\v2!.leasehold.openai.v1.TextLogprobsR\blogprobs\x12(\n" +
-	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01B\x10\n" +
+	"\rfinish_reason\x18\x04 \x01(\tH\x00R\ffinishReason\x88\x01\x01\x12+\n" +
+	"\x11leasehold_receipt\x18\x05 \x01(\tR\x10leaseholdReceiptB\x10\n" +
 	"\x0e_finish_reason\"\x80\x02\n" +
 	"\n" +
 	"Completion\x12\x0e\n" +
@@ -2131,7 +2604,38 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\x0econtext_length\x18\x05 \x01(\rR\rcontextLength\"\\\n" +
 	"\x12ListModelsResponse\x12\x16\n" +
 	"\x06object\x18\x01 \x01(\tR\x06object\x12.\n" +
-	"\x04data\x18\x02 \x03(\v2\x1a.leasehold.openai.v1.ModelR\x04data\"\xbe\x01\n" +
+	"\x04data\x18\x02 \x03(\v2\x1a.leasehold.openai.v1.ModelR\x04data\"#\n" +
+	"\x11GetReceiptRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"i\n" +
+	"\x12GetReceiptResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12+\n" +
+	"\x11leasehold_receipt\x18\x03 \x01(\tR\x10leaseholdReceipt\"\xbf\x01\n" +
+	"\x14ReportReceiptRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12A\n" +
+	"\x04chat\x18\x02 \x01(\v2+.leasehold.openai.v1.ChatCompletionsRequestH\x00R\x04chat\x12I\n" +
+	"\n" +
+	"completion\x18\x03 \x01(\v2'.leasehold.openai.v1.CompletionsRequestH\x00R\n" +
+	"completionB\t\n" +
+	"\arequest\"\x9f\x01\n" +
+	"\x15ReportReceiptResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06object\x18\x02 \x01(\tR\x06object\x12\x18\n" +
+	"\areceipt\x18\x03 \x01(\tR\areceipt\x12\x14\n" +
+	"\x05state\x18\x04 \x01(\tR\x05state\x12\x16\n" +
+	"\x06replay\x18\x05 \x01(\tR\x06replay\x12\x16\n" +
+	"\x06opened\x18\x06 \x01(\rR\x06opened\"\x18\n" +
+	"\x16ListReceiptKeysRequest\"t\n" +
+	"\n" +
+	"ReceiptKey\x12\x10\n" +
+	"\x03kty\x18\x01 \x01(\tR\x03kty\x12\x10\n" +
+	"\x03crv\x18\x02 \x01(\tR\x03crv\x12\x10\n" +
+	"\x03kid\x18\x03 \x01(\tR\x03kid\x12\f\n" +
+	"\x01x\x18\x04 \x01(\tR\x01x\x12\x10\n" +
+	"\x03alg\x18\x05 \x01(\tR\x03alg\x12\x10\n" +
+	"\x03use\x18\x06 \x01(\tR\x03use\"N\n" +
+	"\x17ListReceiptKeysResponse\x123\n" +
+	"\x04keys\x18\x01 \x03(\v2\x1f.leasehold.openai.v1.ReceiptKeyR\x04keys\"\xbe\x01\n" +
 	"\x05Error\x12\x18\n" +
 	"\amessage\x18\x01 \x01(\tR\amessage\x12\x12\n" +
 	"\x04type\x18\x02 \x01(\tR\x04type\x12\x19\n" +
@@ -2142,12 +2646,16 @@ const file_leasehold_openai_v1_openai_proto_rawDesc = "" +
 	"\vretry_after\x18\x06 \x01(\rR\n" +
 	"retryAfterB\b\n" +
 	"\x06_paramB\a\n" +
-	"\x05_code2\xc2\x02\n" +
+	"\x05_code2\xf7\x04\n" +
 	"\rOpenAIService\x12n\n" +
 	"\x0fChatCompletions\x12+.leasehold.openai.v1.ChatCompletionsRequest\x1a,.leasehold.openai.v1.ChatCompletionsResponse0\x01\x12b\n" +
 	"\vCompletions\x12'.leasehold.openai.v1.CompletionsRequest\x1a(.leasehold.openai.v1.CompletionsResponse0\x01\x12]\n" +
 	"\n" +
-	"ListModels\x12&.leasehold.openai.v1.ListModelsRequest\x1a'.leasehold.openai.v1.ListModelsResponseB\xcb\x01\n" +
+	"ListModels\x12&.leasehold.openai.v1.ListModelsRequest\x1a'.leasehold.openai.v1.ListModelsResponse\x12]\n" +
+	"\n" +
+	"GetReceipt\x12&.leasehold.openai.v1.GetReceiptRequest\x1a'.leasehold.openai.v1.GetReceiptResponse\x12f\n" +
+	"\rReportReceipt\x12).leasehold.openai.v1.ReportReceiptRequest\x1a*.leasehold.openai.v1.ReportReceiptResponse\x12l\n" +
+	"\x0fListReceiptKeys\x12+.leasehold.openai.v1.ListReceiptKeysRequest\x1a,.leasehold.openai.v1.ListReceiptKeysResponseB\xcb\x01\n" +
 	"\x17com.leasehold.openai.v1B\vOpenaiProtoP\x01Z5leasehold.dev/protos/gen/leasehold/openai/v1;openaiv1\xa2\x02\x03LOX\xaa\x02\x13Leasehold.Openai.V1\xca\x02\x13Leasehold\\Openai\\V1\xe2\x02\x1fLeasehold\\Openai\\V1\\GPBMetadata\xea\x02\x15Leasehold::Openai::V1b\x06proto3"
 
 var (
@@ -2162,7 +2670,7 @@ func file_leasehold_openai_v1_openai_proto_rawDescGZIP() []byte {
 	return file_leasehold_openai_v1_openai_proto_rawDescData
 }
 
-var file_leasehold_openai_v1_openai_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_leasehold_openai_v1_openai_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_leasehold_openai_v1_openai_proto_goTypes = []any{
 	(*Message)(nil),                 // 0: leasehold.openai.v1.Message
 	(*StreamOptions)(nil),           // 1: leasehold.openai.v1.StreamOptions
@@ -2188,19 +2696,26 @@ var file_leasehold_openai_v1_openai_proto_goTypes = []any{
 	(*ListModelsRequest)(nil),       // 21: leasehold.openai.v1.ListModelsRequest
 	(*Model)(nil),                   // 22: leasehold.openai.v1.Model
 	(*ListModelsResponse)(nil),      // 23: leasehold.openai.v1.ListModelsResponse
-	(*Error)(nil),                   // 24: leasehold.openai.v1.Error
-	nil,                             // 25: leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
-	nil,                             // 26: leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
-	nil,                             // 27: leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
-	(*structpb.Value)(nil),          // 28: google.protobuf.Value
+	(*GetReceiptRequest)(nil),       // 24: leasehold.openai.v1.GetReceiptRequest
+	(*GetReceiptResponse)(nil),      // 25: leasehold.openai.v1.GetReceiptResponse
+	(*ReportReceiptRequest)(nil),    // 26: leasehold.openai.v1.ReportReceiptRequest
+	(*ReportReceiptResponse)(nil),   // 27: leasehold.openai.v1.ReportReceiptResponse
+	(*ListReceiptKeysRequest)(nil),  // 28: leasehold.openai.v1.ListReceiptKeysRequest
+	(*ReceiptKey)(nil),              // 29: leasehold.openai.v1.ReceiptKey
+	(*ListReceiptKeysResponse)(nil), // 30: leasehold.openai.v1.ListReceiptKeysResponse
+	(*Error)(nil),                   // 31: leasehold.openai.v1.Error
+	nil,                             // 32: leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
+	nil,                             // 33: leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
+	nil,                             // 34: leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
+	(*structpb.Value)(nil),          // 35: google.protobuf.Value
 }
 var file_leasehold_openai_v1_openai_proto_depIdxs = []int32{
-	28, // 0: leasehold.openai.v1.Message.content:type_name -> google.protobuf.Value
+	35, // 0: leasehold.openai.v1.Message.content:type_name -> google.protobuf.Value
 	0,  // 1: leasehold.openai.v1.ChatCompletionsRequest.messages:type_name -> leasehold.openai.v1.Message
 	1,  // 2: leasehold.openai.v1.ChatCompletionsRequest.stream_options:type_name -> leasehold.openai.v1.StreamOptions
-	28, // 3: leasehold.openai.v1.ChatCompletionsRequest.stop:type_name -> google.protobuf.Value
-	25, // 4: leasehold.openai.v1.ChatCompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
-	26, // 5: leasehold.openai.v1.ChatCompletionsRequest.metadata:type_name -> leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
+	35, // 3: leasehold.openai.v1.ChatCompletionsRequest.stop:type_name -> google.protobuf.Value
+	32, // 4: leasehold.openai.v1.ChatCompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.ChatCompletionsRequest.LogitBiasEntry
+	33, // 5: leasehold.openai.v1.ChatCompletionsRequest.metadata:type_name -> leasehold.openai.v1.ChatCompletionsRequest.MetadataEntry
 	4,  // 6: leasehold.openai.v1.TokenLogprob.top_logprobs:type_name -> leasehold.openai.v1.TopLogprob
 	5,  // 7: leasehold.openai.v1.ChoiceLogprobs.content:type_name -> leasehold.openai.v1.TokenLogprob
 	7,  // 8: leasehold.openai.v1.Choice.message:type_name -> leasehold.openai.v1.AssistantMessage
@@ -2214,10 +2729,10 @@ var file_leasehold_openai_v1_openai_proto_depIdxs = []int32{
 	9,  // 16: leasehold.openai.v1.ChatCompletionsResponse.full:type_name -> leasehold.openai.v1.ChatCompletion
 	12, // 17: leasehold.openai.v1.ChatCompletionsResponse.chunk:type_name -> leasehold.openai.v1.ChatCompletionChunk
 	13, // 18: leasehold.openai.v1.ChatCompletionsResponse.done:type_name -> leasehold.openai.v1.Done
-	28, // 19: leasehold.openai.v1.CompletionsRequest.prompt:type_name -> google.protobuf.Value
+	35, // 19: leasehold.openai.v1.CompletionsRequest.prompt:type_name -> google.protobuf.Value
 	1,  // 20: leasehold.openai.v1.CompletionsRequest.stream_options:type_name -> leasehold.openai.v1.StreamOptions
-	28, // 21: leasehold.openai.v1.CompletionsRequest.stop:type_name -> google.protobuf.Value
-	27, // 22: leasehold.openai.v1.CompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
+	35, // 21: leasehold.openai.v1.CompletionsRequest.stop:type_name -> google.protobuf.Value
+	34, // 22: leasehold.openai.v1.CompletionsRequest.logit_bias:type_name -> leasehold.openai.v1.CompletionsRequest.LogitBiasEntry
 	17, // 23: leasehold.openai.v1.TextLogprobs.top_logprobs:type_name -> leasehold.openai.v1.TopTokens
 	4,  // 24: leasehold.openai.v1.TopTokens.tokens:type_name -> leasehold.openai.v1.TopLogprob
 	16, // 25: leasehold.openai.v1.TextChoice.logprobs:type_name -> leasehold.openai.v1.TextLogprobs
@@ -2227,17 +2742,26 @@ var file_leasehold_openai_v1_openai_proto_depIdxs = []int32{
 	19, // 29: leasehold.openai.v1.CompletionsResponse.chunk:type_name -> leasehold.openai.v1.Completion
 	13, // 30: leasehold.openai.v1.CompletionsResponse.done:type_name -> leasehold.openai.v1.Done
 	22, // 31: leasehold.openai.v1.ListModelsResponse.data:type_name -> leasehold.openai.v1.Model
-	2,  // 32: leasehold.openai.v1.OpenAIService.ChatCompletions:input_type -> leasehold.openai.v1.ChatCompletionsRequest
-	15, // 33: leasehold.openai.v1.OpenAIService.Completions:input_type -> leasehold.openai.v1.CompletionsRequest
-	21, // 34: leasehold.openai.v1.OpenAIService.ListModels:input_type -> leasehold.openai.v1.ListModelsRequest
-	14, // 35: leasehold.openai.v1.OpenAIService.ChatCompletions:output_type -> leasehold.openai.v1.ChatCompletionsResponse
-	20, // 36: leasehold.openai.v1.OpenAIService.Completions:output_type -> leasehold.openai.v1.CompletionsResponse
-	23, // 37: leasehold.openai.v1.OpenAIService.ListModels:output_type -> leasehold.openai.v1.ListModelsResponse
-	35, // [35:38] is the sub-list for method output_type
-	32, // [32:35] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	2,  // 32: leasehold.openai.v1.ReportReceiptRequest.chat:type_name -> leasehold.openai.v1.ChatCompletionsRequest
+	15, // 33: leasehold.openai.v1.ReportReceiptRequest.completion:type_name -> leasehold.openai.v1.CompletionsRequest
+	29, // 34: leasehold.openai.v1.ListReceiptKeysResponse.keys:type_name -> leasehold.openai.v1.ReceiptKey
+	2,  // 35: leasehold.openai.v1.OpenAIService.ChatCompletions:input_type -> leasehold.openai.v1.ChatCompletionsRequest
+	15, // 36: leasehold.openai.v1.OpenAIService.Completions:input_type -> leasehold.openai.v1.CompletionsRequest
+	21, // 37: leasehold.openai.v1.OpenAIService.ListModels:input_type -> leasehold.openai.v1.ListModelsRequest
+	24, // 38: leasehold.openai.v1.OpenAIService.GetReceipt:input_type -> leasehold.openai.v1.GetReceiptRequest
+	26, // 39: leasehold.openai.v1.OpenAIService.ReportReceipt:input_type -> leasehold.openai.v1.ReportReceiptRequest
+	28, // 40: leasehold.openai.v1.OpenAIService.ListReceiptKeys:input_type -> leasehold.openai.v1.ListReceiptKeysRequest
+	14, // 41: leasehold.openai.v1.OpenAIService.ChatCompletions:output_type -> leasehold.openai.v1.ChatCompletionsResponse
+	20, // 42: leasehold.openai.v1.OpenAIService.Completions:output_type -> leasehold.openai.v1.CompletionsResponse
+	23, // 43: leasehold.openai.v1.OpenAIService.ListModels:output_type -> leasehold.openai.v1.ListModelsResponse
+	25, // 44: leasehold.openai.v1.OpenAIService.GetReceipt:output_type -> leasehold.openai.v1.GetReceiptResponse
+	27, // 45: leasehold.openai.v1.OpenAIService.ReportReceipt:output_type -> leasehold.openai.v1.ReportReceiptResponse
+	30, // 46: leasehold.openai.v1.OpenAIService.ListReceiptKeys:output_type -> leasehold.openai.v1.ListReceiptKeysResponse
+	41, // [41:47] is the sub-list for method output_type
+	35, // [35:41] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_openai_v1_openai_proto_init() }
@@ -2263,14 +2787,18 @@ func file_leasehold_openai_v1_openai_proto_init() {
 		(*CompletionsResponse_Chunk)(nil),
 		(*CompletionsResponse_Done)(nil),
 	}
-	file_leasehold_openai_v1_openai_proto_msgTypes[24].OneofWrappers = []any{}
+	file_leasehold_openai_v1_openai_proto_msgTypes[26].OneofWrappers = []any{
+		(*ReportReceiptRequest_Chat)(nil),
+		(*ReportReceiptRequest_Completion)(nil),
+	}
+	file_leasehold_openai_v1_openai_proto_msgTypes[31].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_openai_v1_openai_proto_rawDesc), len(file_leasehold_openai_v1_openai_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,9 @@ const (
 	OpenAIService_ChatCompletions_FullMethodName = "/leasehold.openai.v1.OpenAIService/ChatCompletions"
 	OpenAIService_Completions_FullMethodName     = "/leasehold.openai.v1.OpenAIService/Completions"
 	OpenAIService_ListModels_FullMethodName      = "/leasehold.openai.v1.OpenAIService/ListModels"
+	OpenAIService_GetReceipt_FullMethodName      = "/leasehold.openai.v1.OpenAIService/GetReceipt"
+	OpenAIService_ReportReceipt_FullMethodName   = "/leasehold.openai.v1.OpenAIService/ReportReceipt"
+	OpenAIService_ListReceiptKeys_FullMethodName = "/leasehold.openai.v1.OpenAIService/ListReceiptKeys"
 )
 
 // OpenAIServiceClient is the client API for OpenAIService service.
@@ -49,6 +52,18 @@ type OpenAIServiceClient interface {
 	Completions(ctx context.Context, in *CompletionsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CompletionsResponse], error)
 	// The served models with their effective limits. UNAVAILABLE while no pair of workers is ready.
 	ListModels(ctx context.Context, in *ListModelsRequest, opts ...grpc.CallOption) (*ListModelsResponse, error)
+	// The receipt of one choice of an answer, for the tenant whose it is and as long as it is kept. NOT_FOUND: there is
+	// none, or it is another tenant's; nothing tells the two apart.
+	GetReceipt(ctx context.Context, in *GetReceiptRequest, opts ...grpc.CallOption) (*GetReceiptResponse, error)
+	// "This answer is not about my prompt": opens an event that only a person closes. A receipt has one open event, however
+	// often it is reported. When the request is given it is run again, and the two answers are compared.
+	//
+	//	NOT_FOUND           as GetReceipt
+	//	INVALID_ARGUMENT    the request that is given is none
+	//	RESOURCE_EXHAUSTED  too many events are open; none is closed for it
+	ReportReceipt(ctx context.Context, in *ReportReceiptRequest, opts ...grpc.CallOption) (*ReportReceiptResponse, error)
+	// The public keys of receipts (RFC 7517), those of the past included. It is the one method that needs no key.
+	ListReceiptKeys(ctx context.Context, in *ListReceiptKeysRequest, opts ...grpc.CallOption) (*ListReceiptKeysResponse, error)
 }
 
 type openAIServiceClient struct {
@@ -107,6 +122,36 @@ func (c *openAIServiceClient) ListModels(ctx context.Context, in *ListModelsRequ
 	return out, nil
 }
 
+func (c *openAIServiceClient) GetReceipt(ctx context.Context, in *GetReceiptRequest, opts ...grpc.CallOption) (*GetReceiptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetReceiptResponse)
+	err := c.cc.Invoke(ctx, OpenAIService_GetReceipt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *openAIServiceClient) ReportReceipt(ctx context.Context, in *ReportReceiptRequest, opts ...grpc.CallOption) (*ReportReceiptResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReportReceiptResponse)
+	err := c.cc.Invoke(ctx, OpenAIService_ReportReceipt_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *openAIServiceClient) ListReceiptKeys(ctx context.Context, in *ListReceiptKeysRequest, opts ...grpc.CallOption) (*ListReceiptKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListReceiptKeysResponse)
+	err := c.cc.Invoke(ctx, OpenAIService_ListReceiptKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OpenAIServiceServer is the server API for OpenAIService service.
 // All implementations must embed UnimplementedOpenAIServiceServer
 // for forward compatibility.
@@ -127,6 +172,18 @@ type OpenAIServiceServer interface {
 	Completions(*CompletionsRequest, grpc.ServerStreamingServer[CompletionsResponse]) error
 	// The served models with their effective limits. UNAVAILABLE while no pair of workers is ready.
 	ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error)
+	// The receipt of one choice of an answer, for the tenant whose it is and as long as it is kept. NOT_FOUND: there is
+	// none, or it is another tenant's; nothing tells the two apart.
+	GetReceipt(context.Context, *GetReceiptRequest) (*GetReceiptResponse, error)
+	// "This answer is not about my prompt": opens an event that only a person closes. A receipt has one open event, however
+	// often it is reported. When the request is given it is run again, and the two answers are compared.
+	//
+	//	NOT_FOUND           as GetReceipt
+	//	INVALID_ARGUMENT    the request that is given is none
+	//	RESOURCE_EXHAUSTED  too many events are open; none is closed for it
+	ReportReceipt(context.Context, *ReportReceiptRequest) (*ReportReceiptResponse, error)
+	// The public keys of receipts (RFC 7517), those of the past included. It is the one method that needs no key.
+	ListReceiptKeys(context.Context, *ListReceiptKeysRequest) (*ListReceiptKeysResponse, error)
 	mustEmbedUnimplementedOpenAIServiceServer()
 }
 
@@ -145,6 +202,15 @@ func (UnimplementedOpenAIServiceServer) Completions(*CompletionsRequest, grpc.Se
 }
 func (UnimplementedOpenAIServiceServer) ListModels(context.Context, *ListModelsRequest) (*ListModelsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListModels not implemented")
+}
+func (UnimplementedOpenAIServiceServer) GetReceipt(context.Context, *GetReceiptRequest) (*GetReceiptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetReceipt not implemented")
+}
+func (UnimplementedOpenAIServiceServer) ReportReceipt(context.Context, *ReportReceiptRequest) (*ReportReceiptResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReportReceipt not implemented")
+}
+func (UnimplementedOpenAIServiceServer) ListReceiptKeys(context.Context, *ListReceiptKeysRequest) (*ListReceiptKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListReceiptKeys not implemented")
 }
 func (UnimplementedOpenAIServiceServer) mustEmbedUnimplementedOpenAIServiceServer() {}
 func (UnimplementedOpenAIServiceServer) testEmbeddedByValue()                       {}
@@ -207,6 +273,60 @@ func _OpenAIService_ListModels_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _OpenAIService_GetReceipt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetReceiptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OpenAIServiceServer).GetReceipt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OpenAIService_GetReceipt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OpenAIServiceServer).GetReceipt(ctx, req.(*GetReceiptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OpenAIService_ReportReceipt_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReportReceiptRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OpenAIServiceServer).ReportReceipt(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OpenAIService_ReportReceipt_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OpenAIServiceServer).ReportReceipt(ctx, req.(*ReportReceiptRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _OpenAIService_ListReceiptKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListReceiptKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OpenAIServiceServer).ListReceiptKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: OpenAIService_ListReceiptKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OpenAIServiceServer).ListReceiptKeys(ctx, req.(*ListReceiptKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // OpenAIService_ServiceDesc is the grpc.ServiceDesc for OpenAIService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -217,6 +337,18 @@ var OpenAIService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListModels",
 			Handler:    _OpenAIService_ListModels_Handler,
+		},
+		{
+			MethodName: "GetReceipt",
+			Handler:    _OpenAIService_GetReceipt_Handler,
+		},
+		{
+			MethodName: "ReportReceipt",
+			Handler:    _OpenAIService_ReportReceipt_Handler,
+		},
+		{
+			MethodName: "ListReceiptKeys",
+			Handler:    _OpenAIService_ListReceiptKeys_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
