@@ -13,6 +13,8 @@
 //	apierr    error kind -> OpenAI's error object, its status and its gRPC code             (pure)
 //	keys      API key -> tenant, from a watched file
 //	fleet     the latest WorkerStatus of every worker
+//	receipt   receipts of answers: the key, what is kept, open reports
+//	replay    some answers are run again elsewhere, and must be the same
 //	flow      one choice: admission, both calls, verdicts, tokens
 //	edge      OpenAIService, its gateway, and the HTTP front
 //	record    what happened to the last requests

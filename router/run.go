@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold.dev/mesh"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/model"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/proof"
@@ -24,7 +25,9 @@ import (
 	"leasehold.dev/router/limits"
 	"leasehold.dev/router/meter"
 	"leasehold.dev/router/prompt"
+	"leasehold.dev/router/receipt"
 	"leasehold.dev/router/record"
+	"leasehold.dev/router/replay"
 	"leasehold.dev/router/retry"
 )
 
@@ -62,6 +65,11 @@ func Run(ctx context.Context, c Config) error {
 		return errs.New(errs.Invalid, "-keys: %w", err)
 	}
 
+	issuer, err := openReceipts(c, m)
+	if err != nil {
+		return err
+	}
+
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -93,8 +101,15 @@ func Run(ctx context.Context, c Config) error {
 		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics,
 		Boundary: m.Boundary, Log: m.Log}}
 	service := &edge.Service{Keys: ring, Runner: runner, Prompt: encoder(file), Vocab: uint32(file.Tokenizer.Vocab()),
-		Special: func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
-		Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
+		Special:  func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
+		Receipts: issuer, Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
+
+	auditor, err := newAuditor(c, m, *runner)
+	if err != nil {
+		return err
+	}
+	service.Finished = func(id receipt.ID, ids []int32, a *flow.Account) { auditor.Finished(replay.Of(id.String(), ids, a)) }
+	service.Again = auditor.Reported
 
 	m.Check("pair", func(context.Context) error {
 		if ok, why := choose.Ready(workers.Snapshot(), served); !ok {
@@ -103,6 +118,9 @@ func Run(ctx context.Context, c Config) error {
 		return nil
 	})
 	m.AdminMux().Handle("GET /debug/requests", records)
+	m.AdminMux().Handle("GET /debug/replays", auditor)
+	m.AdminMux().Handle("GET /debug/reports", issuer.Desk)
+	m.AdminMux().Handle("POST /debug/reports/{id}/close", issuer.Desk)
 	lis, err := net.Listen("tcp", c.HTTP)
 	if err != nil {
 		return errs.New(errs.Invalid, "-http: %w", err)
@@ -121,12 +139,52 @@ func Run(ctx context.Context, c Config) error {
 	wg.Go(func() { checker.Run(background) })
 	wg.Go(func() { runner.Expect(background) })
 	wg.Go(func() { ring.Watch(background, m.Log) })
+	wg.Go(func() { auditor.Run(background) })
 	server.Serve()
 	if err := writeAddresses(addrFile, m.Addr(), m.AdminAddr(), server.Addr()); err != nil {
 		return err
 	}
 	m.Log.Info("router", "http", server.Addr(), "model", file.Name, "revision", hex.EncodeToString(file.Revision[:8]), "promise", served.Promise)
 	return m.Run(ctx)
+}
+
+// openReceipts opens key, store and desk. A report is logged as an error: it is a P1 event.
+func openReceipts(c Config, m *mesh.Server) (*receipt.Issuer, error) {
+	keys, err := receipt.OpenRing(c.ReceiptKey)
+	if err != nil {
+		return nil, err
+	}
+	store, err := receipt.NewStore(c.Receipts)
+	if err != nil {
+		return nil, err
+	}
+	var metrics receipt.Metrics
+	desk, err := receipt.OpenDesk(c.ReceiptKey+".reports", func(what receipt.Change, r receipt.Report) {
+		metrics.Report(what, r)
+		if what == receipt.Opened {
+			m.Boundary.Incident(boundary.P1, boundary.ReceiptReport)
+		}
+		m.Log.Error("P1: a tenant reports an answer", "change", string(what), "report", r.ID, "receipt", r.Receipt, "tenant", r.Tenant,
+			"replay", r.Replay, "times", r.Times, "closer", r.Closer)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := metrics.Register(m.Meter, store, desk); err != nil {
+		return nil, errs.New(errs.Internal, "metrics: %w", err)
+	}
+	return &receipt.Issuer{Ring: keys, Store: store, Desk: desk}, nil
+}
+
+// newAuditor has a runner of its own: replays are no requests of tenants in its metrics, and do not spend its retries.
+func newAuditor(c Config, m *mesh.Server, runner flow.Runner) (*replay.Auditor, error) {
+	runner.Meter, runner.Budget, runner.Boundary = &meter.Meter{}, retry.NewBudget(0, 0), nil
+	a := replay.New(replay.Config{Policy: c.Replay, Runner: &runner, Boundary: m.Boundary, Log: m.Log})
+	var err error
+	if a.Metrics, err = replay.NewMetrics(m.Meter, a.Waiting); err != nil {
+		return nil, errs.New(errs.Internal, "metrics: %w", err)
+	}
+	return a, nil
 }
 
 // encoder leaves out a template that the file does not have: a nil pointer in an interface is not nil.

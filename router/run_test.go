@@ -79,6 +79,7 @@ func files(t *testing.T, key ed25519.PrivateKey) Config {
 	c := Config{}
 	c.Flags(flag.NewFlagSet("router", flag.ContinueOnError))
 	c.Model, c.Keys, c.AdmissionKey = modelfile.Path(t), filepath.Join(dir, "keys.json"), filepath.Join(dir, "key.pem")
+	c.ReceiptKey = filepath.Join(dir, "receipt.pem")
 	for path, b := range map[string][]byte{
 		c.Keys:         []byte(`{"keys":[{"tenant":"acme","sha256":"` + hex.EncodeToString(hash[:]) + `"}]}`),
 		c.AdmissionKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}),
@@ -194,7 +195,16 @@ func TestTheProcess(t *testing.T) {
 		t.Errorf("/metrics lacks the route:\n%s", body)
 	}
 	close(release)
-	if got := <-answer; !strings.Contains(got, `"content":" blue"`) || !strings.HasSuffix(got, "data: [DONE]\n\n") {
+	if _, body := get(t, "http://"+addr.Admin+"/metrics"); !strings.Contains(body, "leasehold_router_reports_open 0\n") || !strings.Contains(body, "leasehold_router_receipts 0\n") {
+		t.Errorf("/metrics lacks receipts and reports:\n%s", body)
+	}
+	if _, body := get(t, "http://"+addr.Admin+"/debug/reports"); body != "{\"reports\":[]}\n" {
+		t.Errorf("/debug/reports: %q", body)
+	}
+	if st, err := os.Stat(c.ReceiptKey); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("the receipt key was made as %v, %v; want 0600", st, err)
+	}
+	if got := <-answer; !strings.Contains(got, `"content":" blue"`) || !strings.HasSuffix(got, "data: [DONE]\n\n") || strings.Count(got, `"leasehold_receipt":"ey`) != 1 {
 		t.Errorf("the request that ran while the router drained: %q", got)
 	}
 	if err := <-ended; err != nil {
@@ -222,19 +232,25 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		return path
 	}
 	for why, twist := range map[string]func(*testing.T, *Config){
-		"no model":              func(_ *testing.T, c *Config) { c.Model = "" },
-		"no keys":               func(_ *testing.T, c *Config) { c.Keys = "" },
-		"no admission key":      func(_ *testing.T, c *Config) { c.AdmissionKey = "" },
-		"no registry":           func(_ *testing.T, c *Config) { c.Mesh.Registry = "" },
-		"a promise of 2^40":     func(_ *testing.T, c *Config) { c.Promise = 1 << 40 },
-		"no time":               func(_ *testing.T, c *Config) { c.Times.Admit = 0 },
-		"a ratio of 2":          func(_ *testing.T, c *Config) { c.RetryRatio = 2 },
-		"no default max_tokens": func(_ *testing.T, c *Config) { c.MaxTokens = 0 },
-		"a model that is none":  func(t *testing.T, c *Config) { c.Model = write(t, []byte("GGUF")) },
-		"keys that are none":    func(t *testing.T, c *Config) { c.Keys = write(t, []byte("keys: []")) },
-		"a key that is no PEM":  func(t *testing.T, c *Config) { c.AdmissionKey = write(t, []byte("x")) },
-		"a public key":          func(t *testing.T, c *Config) { c.AdmissionKey = write(t, publicPEM(key)) },
-		"an address in use":     func(_ *testing.T, c *Config) { c.HTTP = "256.0.0.1:1" },
+		"no model":                   func(_ *testing.T, c *Config) { c.Model = "" },
+		"no keys":                    func(_ *testing.T, c *Config) { c.Keys = "" },
+		"no admission key":           func(_ *testing.T, c *Config) { c.AdmissionKey = "" },
+		"no receipt key":             func(_ *testing.T, c *Config) { c.ReceiptKey = "" },
+		"a receipt key in no folder": func(t *testing.T, c *Config) { c.ReceiptKey = filepath.Join(t.TempDir(), "no", "key") },
+		"a receipt key that is none": func(t *testing.T, c *Config) { c.ReceiptKey = write(t, []byte("x")) },
+		"receipts of no time":        func(_ *testing.T, c *Config) { c.Receipts.Keep = 0 },
+		"no receipts":                func(_ *testing.T, c *Config) { c.Receipts.Count = 0 },
+		"receipts of no bytes":       func(_ *testing.T, c *Config) { c.Receipts.Bytes = 0 },
+		"no registry":                func(_ *testing.T, c *Config) { c.Mesh.Registry = "" },
+		"a promise of 2^40":          func(_ *testing.T, c *Config) { c.Promise = 1 << 40 },
+		"no time":                    func(_ *testing.T, c *Config) { c.Times.Admit = 0 },
+		"a ratio of 2":               func(_ *testing.T, c *Config) { c.RetryRatio = 2 },
+		"no default max_tokens":      func(_ *testing.T, c *Config) { c.MaxTokens = 0 },
+		"a model that is none":       func(t *testing.T, c *Config) { c.Model = write(t, []byte("GGUF")) },
+		"keys that are none":         func(t *testing.T, c *Config) { c.Keys = write(t, []byte("keys: []")) },
+		"a key that is no PEM":       func(t *testing.T, c *Config) { c.AdmissionKey = write(t, []byte("x")) },
+		"a public key":               func(t *testing.T, c *Config) { c.AdmissionKey = write(t, publicPEM(key)) },
+		"an address in use":          func(_ *testing.T, c *Config) { c.HTTP = "256.0.0.1:1" },
 	} {
 		t.Run(why, func(t *testing.T) {
 			c := files(t, key)

@@ -112,7 +112,8 @@ func (m *Mesh) start(ctx context.Context) error {
 		m.add("decode", w.ID, files, m.workerArgs(w, files))
 	}
 	m.add("router", "router-0", files, append([]string{"-http", m.HTTP, "-model", m.Model, "-keys", files.keys,
-		"-admission-key", files.privateKey, "-promise", strconv.Itoa(m.Promise)}, m.Router...))
+		"-admission-key", files.privateKey,
+		"-receipt-key", filepath.Join(m.Dir, "receipt.key.pem"), "-promise", strconv.Itoa(m.Promise)}, m.Router...))
 	for _, name := range m.order {
 		if err := m.procs[name].Start(); err != nil {
 			return err

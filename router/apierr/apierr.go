@@ -19,18 +19,19 @@ const (
 	TypeRateLimit = "rate_limit_error"
 	TypeServer    = "server_error"
 
-	CodeInvalidKey    = "invalid_api_key"
-	CodeModelNotFound = "model_not_found"
-	CodeContextLength = "context_length_exceeded"
-	CodeRateLimit     = "rate_limit_exceeded"
-	CodeUnsupported   = "unsupported_parameter"
-	CodeUnknown       = "unknown_parameter"
-	CodeInvalidValue  = "invalid_value"
-	CodeMissing       = "missing_required_parameter"
-	CodeTooLarge      = "request_too_large"
-	CodeUnavailable   = "service_unavailable"
-	CodeTimeout       = "timeout"
-	CodeCancelled     = "request_cancelled"
+	CodeInvalidKey      = "invalid_api_key"
+	CodeModelNotFound   = "model_not_found"
+	CodeReceiptNotFound = "receipt_not_found"
+	CodeContextLength   = "context_length_exceeded"
+	CodeRateLimit       = "rate_limit_exceeded"
+	CodeUnsupported     = "unsupported_parameter"
+	CodeUnknown         = "unknown_parameter"
+	CodeInvalidValue    = "invalid_value"
+	CodeMissing         = "missing_required_parameter"
+	CodeTooLarge        = "request_too_large"
+	CodeUnavailable     = "service_unavailable"
+	CodeTimeout         = "timeout"
+	CodeCancelled       = "request_cancelled"
 )
 
 // Error is what a tenant is told. Param and Code may be empty: null in JSON. It is immutable.
@@ -103,6 +104,12 @@ func InvalidKey() *Error {
 func NoModel(name string) *Error {
 	return &Error{HTTP: http.StatusNotFound, GRPC: codes.NotFound, Type: TypeInvalid, Param: "model",
 		Code: CodeModelNotFound, Message: fmt.Sprintf("The model '%s' does not exist or you do not have access to it.", clip(name))}
+}
+
+// NoReceipt is a receipt that there is not, or that is another tenant's.
+func NoReceipt() *Error {
+	return &Error{HTTP: http.StatusNotFound, GRPC: codes.NotFound, Type: TypeInvalid, Param: "id", Code: CodeReceiptNotFound,
+		Message: "There is no such receipt."}
 }
 
 // NoRoute is a path that is not served.

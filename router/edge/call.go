@@ -20,7 +20,7 @@ import (
 
 const (
 	frameHead = 5       // bytes of gRPC before a message
-	maxList   = 1 << 10 // of ListModelsRequest, which has no field
+	maxList   = 1 << 10 // of a request that has no field, or an id
 	typeGRPC  = "application/grpc"
 )
 
@@ -34,7 +34,10 @@ func (f *Front) call(w http.ResponseWriter, r *http.Request) {
 		endpoint, message = "chat.completions", &openaiv1.ChatCompletionsRequest{}
 	case openaiv1.OpenAIService_Completions_FullMethodName:
 		endpoint, message = "completions", &openaiv1.CompletionsRequest{}
-	case openaiv1.OpenAIService_ListModels_FullMethodName:
+	case openaiv1.OpenAIService_ReportReceipt_FullMethodName:
+		endpoint, message = "receipts.report", &openaiv1.ReportReceiptRequest{}
+	case openaiv1.OpenAIService_ListModels_FullMethodName, openaiv1.OpenAIService_GetReceipt_FullMethodName,
+		openaiv1.OpenAIService_ListReceiptKeys_FullMethodName:
 		most = maxList
 	}
 	fail := func(e *apierr.Error) {
@@ -44,11 +47,11 @@ func (f *Front) call(w http.ResponseWriter, r *http.Request) {
 		refuse(w, e)
 	}
 	tenant := f.tenant(r)
-	if tenant == nil {
+	if tenant == nil && r.URL.Path != openaiv1.OpenAIService_ListReceiptKeys_FullMethodName {
 		fail(apierr.InvalidKey())
 		return
 	}
-	if most == apierr.MaxBody { // as over REST, a list of models takes no room
+	if most == apierr.MaxBody { // as over REST, what only lists takes no room
 		leave, ok := f.doors.enter(tenant.Name, tenant.MaxConcurrent)
 		if !ok {
 			fail(busy(tenant))

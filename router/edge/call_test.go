@@ -108,7 +108,8 @@ func TestNoByteOfABodyIsReadBeforeTheKeyIsKnown(t *testing.T) {
 	w := newWorld(t)
 	w.pair()
 	for _, method := range []string{openaiv1.OpenAIService_ChatCompletions_FullMethodName, openaiv1.OpenAIService_Completions_FullMethodName,
-		openaiv1.OpenAIService_ListModels_FullMethodName, nowhere} {
+		openaiv1.OpenAIService_ListModels_FullMethodName, openaiv1.OpenAIService_GetReceipt_FullMethodName,
+		openaiv1.OpenAIService_ReportReceipt_FullMethodName, nowhere} {
 		for _, keys := range [][]string{nil, {"Bearer kx"}, {"ka"}, {"Bearer ka", "Bearer kb"}} {
 			got := w.callAsked(func() { t.Errorf("%s with keys %q: its body was asked for", method, keys) }, method, never(t), keys...)
 			if got.code != "16" || got.error.HttpStatus != 401 || got.error.GetCode() != "invalid_api_key" || got.header.Get("X-Request-Id") == "" {

@@ -57,11 +57,11 @@ func (s *chatStream) tokens(index uint32, t *decodev1.Tokens) error {
 	return s.chunk(nil, &openaiv1.ChunkChoice{Index: index, Delta: &openaiv1.Delta{Content: proto.String(t.Text)}, Logprobs: lp})
 }
 
-func (s *chatStream) finish(index uint32, reason string) error {
+func (s *chatStream) finish(index uint32, reason, receipt string) error {
 	if err := s.begin(index); err != nil {
 		return err
 	}
-	return s.chunk(nil, &openaiv1.ChunkChoice{Index: index, Delta: &openaiv1.Delta{}, FinishReason: &reason})
+	return s.chunk(nil, &openaiv1.ChunkChoice{Index: index, Delta: &openaiv1.Delta{}, FinishReason: &reason, LeaseholdReceipt: receipt})
 }
 
 func (s *chatStream) end(u *openaiv1.Usage) error {
@@ -102,8 +102,8 @@ func (u *chatUnary) tokens(index uint32, t *decodev1.Tokens) error {
 	return nil
 }
 
-func (u *chatUnary) finish(index uint32, reason string) error {
-	u.full.Choices[index].FinishReason = &reason
+func (u *chatUnary) finish(index uint32, reason, receipt string) error {
+	u.full.Choices[index].FinishReason, u.full.Choices[index].LeaseholdReceipt = &reason, receipt
 	u.full.Choices[index].Message.Content = u.text[index].String()
 	return nil
 }

@@ -52,6 +52,9 @@ func NewFront(ctx context.Context, service *Service, s *grpc.Server, conn *grpc.
 	f.mux.Handle("/v1/chat/completions", f.post("chat.completions", rest.Chat))
 	f.mux.Handle("/v1/completions", f.post("completions", rest.Completion))
 	f.mux.Handle("/v1/models", f.get())
+	f.mux.Handle("/v1/receipts/{id}", f.get())
+	f.mux.Handle("/v1/receipts/{id}/report", f.post("receipts.report", rest.Report))
+	f.mux.Handle("/.well-known/jwks.json", f.open())
 	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
 		f.mux.Handle(path, admin)
 	}
@@ -104,6 +107,24 @@ func (f *Front) get() http.Handler {
 	})
 }
 
+// open is for what everybody may read. No header of the request goes along.
+func (f *Front) open() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet {
+			notAllowed(w, r, http.MethodGet)
+			return
+		}
+		r.Header.Del("Authorization")
+		f.forward(w, r, nil, &answer{})
+	})
+}
+
+func notAllowed(w http.ResponseWriter, r *http.Request, method string) {
+	w.Header().Set("Allow", method)
+	e := apierr.NoRoute(r.Method, r.URL.Path)
+	respond(w, &apierr.Error{HTTP: http.StatusMethodNotAllowed, GRPC: e.GRPC, Type: e.Type, Message: "Use " + method + " for this URL."})
+}
+
 // tenant is whose key the request has, or nil.
 func (f *Front) tenant(r *http.Request) *keys.Tenant {
 	if a := r.Header.Values("Authorization"); len(a) == 1 {
@@ -115,9 +136,7 @@ func (f *Front) tenant(r *http.Request) *keys.Tenant {
 // allowed is the request's tenant; nil when the request was answered with why it has none.
 func (f *Front) allowed(w http.ResponseWriter, r *http.Request, method string) *keys.Tenant {
 	if r.Method != method {
-		w.Header().Set("Allow", method)
-		e := apierr.NoRoute(r.Method, r.URL.Path)
-		respond(w, &apierr.Error{HTTP: http.StatusMethodNotAllowed, GRPC: e.GRPC, Type: e.Type, Message: "Use " + method + " for this URL."})
+		notAllowed(w, r, method)
 		return nil
 	}
 	tenant := f.tenant(r)

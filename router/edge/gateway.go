@@ -50,7 +50,7 @@ func gateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithStreamErrorHandler(streamError),
 		runtime.WithIncomingHeaderMatcher(nothing), // Authorization goes along by itself
 		runtime.WithOutgoingHeaderMatcher(func(k string) (string, bool) {
-			return k, k == HeaderRequest || k == HeaderRoute || k == headerRetry
+			return k, k == HeaderRequest || k == HeaderRoute || k == HeaderReceipt || k == headerRetry
 		}),
 		runtime.WithOutgoingTrailerMatcher(nothing),
 		runtime.WithDisableHTTPMethodOverride(),
@@ -90,6 +90,12 @@ func rewrite(ctx context.Context, m proto.Message) (any, error) {
 		}
 	case *openaiv1.ListModelsResponse:
 		return object(shape.Models(r))
+	case *openaiv1.GetReceiptResponse:
+		return object(shape.Receipt(r))
+	case *openaiv1.ReportReceiptResponse:
+		return object(shape.Report(r))
+	case *openaiv1.ListReceiptKeysResponse:
+		return object(shape.Keys(r))
 	}
 	return nil, apierr.From(errs.New(errs.Internal, "gateway: message %T has no shape", m), "")
 }

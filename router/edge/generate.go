@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +13,12 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
+	"leasehold.dev/protos/proof"
 	"leasehold.dev/router/flow"
+	"leasehold.dev/router/receipt"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/validate"
 )
@@ -22,7 +26,7 @@ import (
 // sink writes one kind of answer. The calls for one index come in order; it is used by one goroutine.
 type sink interface {
 	tokens(index uint32, t *decodev1.Tokens) error
-	finish(index uint32, reason string) error
+	finish(index uint32, reason, receipt string) error
 	end(u *openaiv1.Usage) error
 }
 
@@ -32,6 +36,7 @@ type event struct {
 	route    string
 	tokens   *decodev1.Tokens
 	finished *decodev1.Finished
+	receipt  string // with finished
 	err      error
 }
 
@@ -48,6 +53,9 @@ func (c *call) generate(ctx context.Context, tenant string, v *validate.Request,
 	var wg sync.WaitGroup
 	events := make(chan event)
 	seed := seedOf(v)
+	for range v.N {
+		c.receipts = append(c.receipts, receipt.ID(proof.NewID()))
+	}
 	for i := range v.N {
 		one := job
 		one.Choice = &record.Choice{Index: i}
@@ -96,10 +104,38 @@ func (c *call) choice(ctx context.Context, index uint32, job flow.Job, events ch
 	defer s.Close()
 	for {
 		t, f, err := s.Next()
-		if !put(event{route: string(s.Route.Why), tokens: t, finished: f, err: err}) || err != nil || f != nil {
+		var jws string
+		if err == nil && f != nil {
+			jws, err = c.sign(index, s.Account())
+		}
+		if !put(event{route: string(s.Route.Why), tokens: t, finished: f, receipt: jws, err: err}) || err != nil {
+			return
+		}
+		if f != nil {
+			if c.s.Finished != nil {
+				c.s.Finished(c.receipts[index], job.IDs, s.Account())
+			}
 			return
 		}
 	}
+}
+
+// sign is the receipt of a choice that has finished. An answer without one is a failure.
+func (c *call) sign(index uint32, a *flow.Account) (string, error) {
+	request, err := hex.DecodeString(c.id)
+	if err != nil {
+		return "", errs.New(errs.Internal, "request id: %w", err)
+	}
+	jws, err := c.s.Receipts.Sign(receipt.Claims(c.receipts[index], request, index, a, c.start, time.Now()))
+	if err != nil {
+		return "", errs.New(errs.Internal, "receipt of choice %d: %s", index, err.Error())
+	}
+	return jws, nil
+}
+
+// keep puts receipts where the tenant finds them, before it hears of them.
+func (c *call) keep(index uint32, jws string) error {
+	return c.s.Receipts.Store.Put(time.Now(), c.receipts[index], c.tenant.Name, jws)
 }
 
 // write takes the events of all choices until each has finished, or one has failed.
@@ -107,6 +143,7 @@ func (c *call) write(events <-chan event, v *validate.Request, out sink) (*opena
 	ctx := c.stream.Context()
 	usage := &openaiv1.Usage{}
 	var routes []string
+	receipts := make([]string, v.N)
 	for running := v.N; running > 0; {
 		var e event
 		select {
@@ -138,16 +175,32 @@ func (c *call) write(events <-chan event, v *validate.Request, out sink) (*opena
 		usage.PromptTokens = e.finished.PromptTokens // the same for each choice, and counted once
 		usage.CompletionTokens += e.finished.CompletionTokens
 		usage.TotalTokens = usage.PromptTokens + usage.CompletionTokens
-		if err := out.finish(e.index, flow.Reason(e.finished)); err != nil {
+		receipts[e.index] = e.receipt
+		if v.Stream {
+			if err := c.keep(e.index, e.receipt); err != nil {
+				return nil, err
+			}
+		}
+		if err := out.finish(e.index, flow.Reason(e.finished), e.receipt); err != nil {
 			return nil, err
 		}
 	}
 	if v.Stream {
 		return usage, nil
 	}
+	for i, jws := range receipts { // not before all choices are well: half of an answer is none
+		if err := c.keep(uint32(i), jws); err != nil {
+			return nil, err
+		}
+	}
 	return usage, c.routes(routes)
 }
 
+// routes sets the header of an answer.
 func (c *call) routes(of []string) error {
-	return c.stream.SetHeader(metadata.Pairs(HeaderRoute, strings.Join(of, ",")))
+	ids := make([]string, len(c.receipts))
+	for i, id := range c.receipts {
+		ids[i] = id.String()
+	}
+	return c.stream.SetHeader(metadata.Pairs(HeaderRoute, strings.Join(of, ","), HeaderReceipt, strings.Join(ids, ",")))
 }

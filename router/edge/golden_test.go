@@ -25,6 +25,7 @@ var variable = []struct {
 	to string
 }{
 	{regexp.MustCompile(`(chatcmpl|cmpl)-[0-9a-f]{32}`), "$1-ID"},
+	{regexp.MustCompile(`"leasehold_receipt":"ey[-_.0-9A-Za-z]{800}[-_.0-9A-Za-z]+"`), `"leasehold_receipt":"JWS"`},
 	{regexp.MustCompile(`"created":1[0-9]{9}`), `"created":1700000000`},
 	{regexp.MustCompile(`Request id: [0-9a-f]{32}`), "Request id: ID"},
 }

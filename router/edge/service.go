@@ -20,6 +20,7 @@ import (
 	"leasehold.dev/router/keys"
 	"leasehold.dev/router/meter"
 	"leasehold.dev/router/prompt"
+	"leasehold.dev/router/receipt"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/validate"
 )
@@ -27,7 +28,8 @@ import (
 // Headers of answers, as gRPC metadata and over REST.
 const (
 	HeaderRequest = "x-request-id"
-	HeaderRoute   = "x-leasehold-route" // choose.Why of each choice, without repeats
+	HeaderRoute   = "x-leasehold-route"   // choose.Why of each choice, without repeats
+	HeaderReceipt = "x-leasehold-receipt" // id of each choice's receipt, in order, with commas between
 	headerRetry   = "retry-after"
 )
 
@@ -46,6 +48,9 @@ type Service struct {
 	Created     time.Time // of the model
 	Fingerprint string
 	BodyTime    time.Duration // for a tenant to send a body; 0: [BodyTime]
+	Receipts    *receipt.Issuer
+	Again       Again                                    // nil: nothing is run again on request
+	Finished    func(receipt.ID, []int32, *flow.Account) // hears of every choice that finished; nil: nobody does
 
 	tenants counters
 }
@@ -69,19 +74,7 @@ func (s *Service) ListModels(ctx context.Context, _ *openaiv1.ListModelsRequest)
 func (s *Service) ChatCompletions(r *openaiv1.ChatCompletionsRequest, out grpc.ServerStreamingServer[openaiv1.ChatCompletionsResponse]) error {
 	c := s.begin(out, "chat.completions", r.GetStream())
 	return c.serve(func() (*validate.Request, []int32, error) {
-		v, err := validate.Chat(r, s.Vocab)
-		if err != nil {
-			return nil, nil, err
-		}
-		if v.Model != s.Runner.ModelName {
-			return v, nil, apierr.NoModel(v.Model)
-		}
-		turns := make([]chat.Message, len(v.Messages))
-		for i, m := range v.Messages {
-			turns[i] = chat.Message(m)
-		}
-		ids, err := s.Prompt.Chat(turns)
-		return v, ids, err
+		return s.parseChat(r)
 	}, func(v *validate.Request) sink {
 		head := chatHead{c.id, uint32(time.Now().Unix()), s.Runner.ModelName, s.Fingerprint}
 		if v.Stream {
@@ -95,21 +88,41 @@ func (s *Service) ChatCompletions(r *openaiv1.ChatCompletionsRequest, out grpc.S
 func (s *Service) Completions(r *openaiv1.CompletionsRequest, out grpc.ServerStreamingServer[openaiv1.CompletionsResponse]) error {
 	c := s.begin(out, "completions", r.GetStream())
 	return c.serve(func() (*validate.Request, []int32, error) {
-		v, err := validate.Completion(r, s.Vocab)
-		if err != nil {
-			return nil, nil, err
-		}
-		if v.Model != s.Runner.ModelName {
-			return v, nil, apierr.NoModel(v.Model)
-		}
-		if v.PromptIDs != nil {
-			return v, v.PromptIDs, nil
-		}
-		return v, s.Prompt.Text(v.Prompt), nil
+		return s.parseText(r)
 	}, func(v *validate.Request) sink {
 		head := textHead{c.id, uint32(time.Now().Unix()), s.Runner.ModelName, s.Fingerprint}
 		return newText(head, s.Special, v, out.Send)
 	})
+}
+
+func (s *Service) parseChat(r *openaiv1.ChatCompletionsRequest) (*validate.Request, []int32, error) {
+	v, err := validate.Chat(r, s.Vocab)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.Model != s.Runner.ModelName {
+		return v, nil, apierr.NoModel(v.Model)
+	}
+	turns := make([]chat.Message, len(v.Messages))
+	for i, m := range v.Messages {
+		turns[i] = chat.Message(m)
+	}
+	ids, err := s.Prompt.Chat(turns)
+	return v, ids, err
+}
+
+func (s *Service) parseText(r *openaiv1.CompletionsRequest) (*validate.Request, []int32, error) {
+	v, err := validate.Completion(r, s.Vocab)
+	if err != nil {
+		return nil, nil, err
+	}
+	if v.Model != s.Runner.ModelName {
+		return v, nil, apierr.NoModel(v.Model)
+	}
+	if v.PromptIDs != nil {
+		return v, v.PromptIDs, nil
+	}
+	return v, s.Prompt.Text(v.Prompt), nil
 }
 
 func (s *Service) tenant(ctx context.Context) *keys.Tenant {
@@ -139,6 +152,8 @@ type call struct {
 	tenant *keys.Tenant // nil: no such key
 	entry  *record.Entry
 	first  time.Duration
+
+	receipts []receipt.ID // of each choice, told before there are any
 }
 
 // begin makes a call and its record. A request without a key leaves no record, or anybody could push out those of

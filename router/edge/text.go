@@ -86,11 +86,11 @@ func (t *text) logprobs(index uint32, m *decodev1.Tokens) *openaiv1.TextLogprobs
 	return out
 }
 
-func (t *text) finish(index uint32, reason string) error {
+func (t *text) finish(index uint32, reason, receipt string) error {
 	if t.v.Stream {
-		return t.chunk(nil, &openaiv1.TextChoice{Index: index, FinishReason: &reason})
+		return t.chunk(nil, &openaiv1.TextChoice{Index: index, FinishReason: &reason, LeaseholdReceipt: receipt})
 	}
-	t.choices[index].FinishReason = &reason
+	t.choices[index].FinishReason, t.choices[index].LeaseholdReceipt = &reason, receipt
 	return nil
 }
 

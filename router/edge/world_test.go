@@ -28,6 +28,7 @@ import (
 	"leasehold.dev/router/keys"
 	"leasehold.dev/router/meter"
 	"leasehold.dev/router/prompt"
+	"leasehold.dev/router/receipt"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/retry"
 	"leasehold.dev/router/scripted"
@@ -87,6 +88,7 @@ func newWorld(t *testing.T, set ...func(*edge.Service)) *world {
 		Runner: &flow.Runner{Config: flow.Config{Fleet: fl, Key: mesh.Key, Model: served, ModelName: name, Default: 64, Times: flow.DefaultTimes,
 			Budget: retry.NewBudget(0.1, 10), Meter: &meter.Meter{}, Log: log}},
 	}
+	w.svc.Receipts = w.office()
 	for _, f := range set {
 		f(w.svc)
 	}
@@ -107,6 +109,27 @@ func newWorld(t *testing.T, set ...func(*edge.Service)) *world {
 	t.Cleanup(s.Close)
 	w.addr, w.url = s.Addr(), "http://"+s.Addr()
 	return w
+}
+
+// office keeps receipts and reports in the test's folder.
+func (w *world) office() *receipt.Issuer {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "receipt.pem")
+	ring, err := receipt.OpenRing(path)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	store, err := receipt.NewStore(receipt.DefaultLimits)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	desk, err := receipt.OpenDesk(path+".reports", func(what receipt.Change, r receipt.Report) {
+		w.svc.Log.Error("report", "change", string(what), "tenant", r.Tenant, "replay", r.Replay)
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return &receipt.Issuer{Ring: ring, Store: store, Desk: desk}
 }
 
 // locked serialises writes of a log.

@@ -28,6 +28,10 @@ type attempt struct {
 	decode *decodeCall
 	sealed atomic.Bool // P's verdict is here
 	done   []func()    // give back the use counts
+
+	admitted *decodev1.Admitted // with both verdicts: what the receipt says
+	p        *meshv1.PrefillVerdict
+	d        *meshv1.DecodeVerdict
 }
 
 // errOver cancels the other half once one has failed. It is a cancel of ours, and nobody's bug.
@@ -65,8 +69,9 @@ func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int
 		a.close()
 		return nil, err
 	}
-	a.note(func(c *record.Choice) { c.FirstTokenMS = record.MS(time.Since(a.start)) })
-	return &Stream{a: a, ctx: ctx, tokens: first, finished: finished, Route: route}, nil
+	now := time.Now()
+	a.note(func(c *record.Choice) { c.FirstTokenMS = record.MS(now.Sub(a.start)) })
+	return &Stream{a: a, ctx: ctx, tokens: first, finished: finished, first: now, Route: route}, nil
 }
 
 // admit makes and signs the ticket.
@@ -116,6 +121,7 @@ func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished
 		}
 		a.note(func(c *record.Choice) { c.VerdictsEqual = true })
 		a.r.agreed(a.route)
+		a.admitted, a.p, a.d = admitted, p, d
 		first, finished, err = a.decode.next()
 		return err
 	})

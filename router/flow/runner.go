@@ -123,6 +123,19 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 	}
 }
 
+// On is Start on one route, without a second attempt: it is for who has chosen the route.
+func (r *Runner) On(ctx context.Context, job Job, route choose.Route) (*Stream, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.Times.Request)
+	s, err := r.attempt(ctx, job, route, 1)
+	if err != nil {
+		cancel()
+		r.disagreement(job, route, err)
+		return nil, err
+	}
+	s.end = cancel
+	return s, nil
+}
+
 // disagreement counts and says differences of views: also a worker that refuses what was admitted. A loss is none.
 func (r *Runner) disagreement(job Job, route choose.Route, err error) {
 	field := ""

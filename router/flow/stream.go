@@ -7,9 +7,11 @@ import (
 	"encoding/binary"
 	"hash"
 	"strconv"
+	"time"
 
 	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/router/choose"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/verdict"
@@ -26,7 +28,24 @@ type Stream struct {
 	finished *decodev1.Finished
 	ids      hash.Hash
 	count    uint32
+	first    time.Time
+	account  *Account
 }
+
+// Account is what was said and verified of a choice that has finished. It is not changed.
+type Account struct {
+	Admission  *meshv1.Admission
+	Admitted   *decodev1.Admitted
+	Prefill    *meshv1.PrefillVerdict // nil: unsplit
+	Decode     *meshv1.DecodeVerdict
+	Finished   *decodev1.Finished
+	Sampling   *decodev1.Sampling
+	Route      choose.Route
+	FirstToken time.Time
+}
+
+// Account is nil until Next has returned Finished: there is none of a choice that failed.
+func (s *Stream) Account() *Account { return s.account }
 
 // Next returns Tokens, or Finished as the last event. Finished's counts are checked against what was admitted and what
 // came. A failure here is never retried.
@@ -96,6 +115,8 @@ func (s *Stream) finish(f *decodev1.Finished) error {
 		pages = c.PagesMoved
 	})
 	s.a.r.Meter.Verified(f.PromptTokens, f.CompletionTokens, pages)
+	s.account = &Account{Admission: s.a.adm, Admitted: s.a.admitted, Prefill: s.a.p, Decode: s.a.d, Finished: f,
+		Sampling: s.a.job.Sampling, Route: s.Route, FirstToken: s.first}
 	return nil
 }
 

@@ -24,12 +24,53 @@ func Chat(body []byte) (*Body, error) { return check(body, chat) }
 // Completion checks the body of POST /v1/completions.
 func Completion(body []byte) (*Body, error) { return check(body, completion) }
 
-func check(body []byte, rules map[string]rule) (*Body, error) {
+// Report checks the body of POST /v1/receipts/{id}/report: nothing, or the request that the receipt is about.
+func Report(body []byte) (*Body, error) {
+	if len(body) == 0 {
+		return &Body{JSON: []byte("{}")}, nil
+	}
+	if err := sane(body); err != nil {
+		return nil, err
+	}
+	out := &Body{JSON: []byte("{}")}
+	err := object("", body, func(name string, raw json.RawMessage) error {
+		rules, ok := map[string]map[string]rule{"chat": chat, "completion": completion}[name]
+		switch {
+		case !ok:
+			return apierr.Unknown(name)
+		case isNull(raw):
+			return nil
+		case len(out.JSON) > 2:
+			return apierr.Invalid(name, "Give one of 'chat' and 'completion'.")
+		case raw[0] != '{':
+			return typeError(name, "an object")
+		}
+		inner, err := check(raw, rules)
+		if err != nil {
+			return err
+		}
+		out.JSON = append(append([]byte(`{"`+name+`":`), inner.JSON...), '}')
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func sane(body []byte) error {
 	if !utf8.Valid(body) {
-		return nil, apierr.Malformed("The request body is not valid UTF-8.")
+		return apierr.Malformed("The request body is not valid UTF-8.")
 	}
 	if d := depth(body); d > maxDepth {
-		return nil, apierr.Malformed("The request body is nested %d deep, at most %d are allowed.", d, maxDepth)
+		return apierr.Malformed("The request body is nested %d deep, at most %d are allowed.", d, maxDepth)
+	}
+	return nil
+}
+
+func check(body []byte, rules map[string]rule) (*Body, error) {
+	if err := sane(body); err != nil {
+		return nil, err
 	}
 	out, usage := []byte{'{'}, false
 	err := object("", body, func(name string, raw json.RawMessage) error {

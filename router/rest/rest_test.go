@@ -157,3 +157,36 @@ func FuzzChat(f *testing.F) {
 		}
 	})
 }
+
+func TestReports(t *testing.T) {
+	for body, want := range map[string]string{
+		"":                                     `{}`,
+		`{}`:                                   `{}`,
+		`{"chat":null,"completion":null}`:      `{}`,
+		`{"chat":{"model":"m","store":false}}`: `{"chat":{"model":"m"}}`,
+		`{"completion":{"prompt":[1,2]}}`:      `{"completion":{"prompt":[1,2]}}`,
+	} {
+		got, err := rest.Report([]byte(body))
+		if err != nil || string(got.JSON) != want {
+			t.Errorf("%s: %v, want %s", body, err, want)
+		}
+	}
+	for body, param := range map[string]string{
+		`{"chat":{},"completion":{}}`: "completion",
+		`{"chat":{},"chat":{}}`:       "chat",
+		`{"chat":[]}`:                 "chat",
+		`{"chat":{"model":1}}`:        "model",
+		`{"chat":{"prompt":"a"}}`:     "prompt",
+		`{"id":"a"}`:                  "id",
+		`{"reason":"it said: ..."}`:   "reason",
+		`[]`:                          "",
+		"\"\xff\"":                    "",
+		`{"chat":{"model":` + strings.Repeat("[", 20) + `}}`: "",
+	} {
+		_, err := rest.Report([]byte(body))
+		e, ok := apierr.As(err)
+		if !ok || e.HTTP != 400 || e.Param != param {
+			t.Errorf("%s: %v, want 400 about %q", body, err, param)
+		}
+	}
+}

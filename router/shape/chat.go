@@ -60,6 +60,7 @@ type choice struct {
 	Message  message   `json:"message"`
 	Logprobs *logprobs `json:"logprobs"`
 	Finish   *string   `json:"finish_reason"`
+	Receipt  string    `json:"leasehold_receipt,omitempty"`
 }
 
 // Chat is the body of a unary answer.
@@ -67,7 +68,7 @@ func Chat(c *openaiv1.ChatCompletion) ([]byte, error) {
 	choices := []choice{}
 	for _, o := range c.Choices {
 		choices = append(choices, choice{o.Index, message{o.GetMessage().GetRole(), o.GetMessage().GetContent(), nil},
-			logprobsOf(o.Logprobs), o.FinishReason})
+			logprobsOf(o.Logprobs), o.FinishReason, o.LeaseholdReceipt})
 	}
 	return encode(struct {
 		head
@@ -86,13 +87,14 @@ type chunkChoice struct {
 	Delta    delta     `json:"delta"`
 	Logprobs *logprobs `json:"logprobs"`
 	Finish   *string   `json:"finish_reason"`
+	Receipt  string    `json:"leasehold_receipt,omitempty"`
 }
 
 // ChatChunk is the data of one event. withUsage: every chunk has usage, null but in the last.
 func ChatChunk(c *openaiv1.ChatCompletionChunk, withUsage bool) ([]byte, error) {
 	choices := []chunkChoice{}
 	for _, o := range c.Choices {
-		choices = append(choices, chunkChoice{o.Index, delta{o.GetDelta().Role, o.GetDelta().Content}, logprobsOf(o.Logprobs), o.FinishReason})
+		choices = append(choices, chunkChoice{o.Index, delta{o.GetDelta().Role, o.GetDelta().Content}, logprobsOf(o.Logprobs), o.FinishReason, o.LeaseholdReceipt})
 	}
 	h := head{c.Id, c.Object, c.Created, c.Model, c.SystemFingerprint}
 	if withUsage {

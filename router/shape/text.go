@@ -49,6 +49,7 @@ type textChoice struct {
 	Index    uint32        `json:"index"`
 	Logprobs *textLogprobs `json:"logprobs"`
 	Finish   *string       `json:"finish_reason"`
+	Receipt  string        `json:"leasehold_receipt,omitempty"`
 }
 
 // Completion is the body of a unary answer, and the data of one event of a stream. withUsage: usage is there even when
@@ -56,7 +57,7 @@ type textChoice struct {
 func Completion(c *openaiv1.Completion, withUsage bool) ([]byte, error) {
 	choices := []textChoice{}
 	for _, o := range c.Choices {
-		choices = append(choices, textChoice{o.Text, o.Index, textLogprobsOf(o.Logprobs), o.FinishReason})
+		choices = append(choices, textChoice{o.Text, o.Index, textLogprobsOf(o.Logprobs), o.FinishReason, o.LeaseholdReceipt})
 	}
 	h := head{c.Id, c.Object, c.Created, c.Model, c.SystemFingerprint}
 	if withUsage {

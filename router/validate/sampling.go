@@ -7,6 +7,7 @@ import (
 
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
+	"leasehold.dev/protos/receipt"
 	"leasehold.dev/router/apierr"
 )
 
@@ -128,6 +129,9 @@ const MaxBias = 100
 func bias(in map[string]float64, vocab uint32) (map[int32]float32, error) {
 	if len(in) == 0 {
 		return nil, nil
+	}
+	if len(in) > receipt.MaxBias {
+		return nil, apierr.Invalid("logit_bias", "Invalid 'logit_bias': expected at most %d tokens, got %d.", receipt.MaxBias, len(in))
 	}
 	out := make(map[int32]float32, len(in))
 	for k, v := range in {
