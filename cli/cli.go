@@ -32,6 +32,8 @@ type grammar struct {
 	Chat   chatCommand   `cmd:"" help:"Talk to a model; the answer streams."`
 	Models modelsCommand `cmd:"" help:"List the served models with their effective limits."`
 	Ps     psCommand     `cmd:"" help:"Who is where: workers, pools, leases."`
+	Verify verifyCommand `cmd:"" help:"Check an answer's receipt; with its request, run it again and compare."`
+	Rotate rotateCommand `cmd:"" name:"rotate-receipt-key" help:"Sign receipts with a new key; those of the old one stay good."`
 	Canary canaryGroup   `cmd:"" help:"Ask for markers back, through every pair of workers."`
 	Doctor doctorCommand `cmd:"" help:"Is every promise kept by what was derived, and does every half fit the other? Fails when not; for rollouts."`
 }

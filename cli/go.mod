@@ -11,6 +11,11 @@ require (
 )
 
 require (
+	github.com/ardanlabs/jinja v1.8.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
+)
+
+require (
 	github.com/armon/go-metrics v0.4.1 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
@@ -65,8 +70,9 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261026165753-2ffab32bce7e // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
-	google.golang.org/protobuf v1.36.13-0.20261016172727-e9ee2a76ab8e // indirect
+	google.golang.org/protobuf v1.36.13-0.20261016172727-e9ee2a76ab8e
 	leasehold.dev/model v0.0.0
+	leasehold.dev/router v0.0.0
 )
 
 replace leasehold.dev/mesh => ../mesh
@@ -74,3 +80,5 @@ replace leasehold.dev/mesh => ../mesh
 replace leasehold.dev/protos => ../protos
 
 replace leasehold.dev/model => ../model
+
+replace leasehold.dev/router => ../router

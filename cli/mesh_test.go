@@ -89,6 +89,7 @@ func checkCommands(t *testing.T, dir string) {
 		t.Errorf("chat = %v\n%s", err, out)
 	}
 	checkDoctor(t, dir)
+	checkVerify(t, dir)
 	_, err := run(t, "", "up", "--dir", dir, "--model", modelfile.Path(t))
 	wantError(t, err, "runs from "+dir+" already")
 

@@ -21,6 +21,7 @@ type state struct {
 	Key      string `json:"key"`
 	Registry string `json:"registry"`
 	Identity string `json:"identity"`
+	Model    string `json:"model"`
 }
 
 // defaultDir is short: a unix socket's path may have 107 bytes at most.

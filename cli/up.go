@@ -79,7 +79,7 @@ func (c *upCommand) serve(ctx context.Context, s streams, conf local.Config) (cl
 		return "", err
 	}
 	s.sayf("up: ready after %.1f s", time.Since(began).Seconds())
-	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity()}
+	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
 	if err := st.write(m.Dir); err != nil {
 		return "", err
 	}
