@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden split-equal refusals failures steady bench-engine bench-guards kernels explore
+  golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ split-equal: model ## split and unsplit give the same bits
 
 refusals: model build ## over the limit, wrong key, unknown model, full pool, bad body: OpenAI's errors, pools untouched
 	@go run ./integration/cmd/bars -run refusals
+
+replay: model build ## 200 answers of a mixed load run again elsewhere: equal tokens and logits
+	@go run ./integration/cmd/bars -run replay
 
 failures: model consul build ## kill each process in mid-stream and before the Completion
 	@go run ./integration/cmd/bars -run failures

@@ -15,7 +15,7 @@ require (
 	leasehold.dev/mesh v0.0.0
 	leasehold.dev/model v0.0.0
 	leasehold.dev/protos v0.0.0
-	leasehold.dev/router v0.0.0-00010101000000-000000000000
+	leasehold.dev/router v0.0.0
 	pgregory.net/rapid v1.3.0
 )
 
@@ -27,6 +27,7 @@ require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/coder/websocket v1.8.15 // indirect
 	github.com/fatih/color v1.19.0 // indirect
+	github.com/go-jose/go-jose/v4 v4.1.4 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect
 	github.com/go-viper/mapstructure/v2 v2.5.0 // indirect

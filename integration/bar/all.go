@@ -8,6 +8,7 @@ var All = []Bar{
 	{Name: "refusals", Quick: true, Run: scenarios(scenario.Refusals)},
 	{Name: "demo", Quick: true, Run: runDemo},
 	{Name: "explore", Run: runExplore},
+	{Name: "replay", Run: runReplay},
 	{Name: "failures", Run: runFailures},
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},

@@ -68,6 +68,7 @@ type Answer struct {
 	Finish    string // finish_reason; empty when none came
 	Completed bool   // [DONE], or a whole JSON answer
 	Route     string
+	Receipt   string // JWS of the first choice
 	Usage     map[string]int
 	Events    int
 	Err       *APIError     // the error object, in the body or as an event
@@ -122,7 +123,8 @@ type reply struct {
 		Delta struct {
 			Content string `json:"content"`
 		} `json:"delta"`
-		Finish *string `json:"finish_reason"`
+		Finish  *string `json:"finish_reason"`
+		Receipt string  `json:"leasehold_receipt"`
 	} `json:"choices"`
 	Usage map[string]int `json:"usage"`
 	Error *APIError      `json:"error"`
@@ -141,6 +143,7 @@ func (a *Answer) readWhole(b []byte, res *http.Response) error {
 		return fmt.Errorf("status %d without an error object or a choice: %q", res.StatusCode, b)
 	}
 	a.Text, a.Usage, a.Completed = r.Choices[0].Message.Content, r.Usage, true
+	a.Receipt = r.Choices[0].Receipt
 	if r.Choices[0].Finish != nil {
 		a.Finish = *r.Choices[0].Finish
 	}
@@ -174,7 +177,7 @@ func (a *Answer) readStream(body io.Reader, start time.Time, seen func(Answer)) 
 		for _, c := range r.Choices {
 			a.Text += c.Delta.Content
 			if c.Finish != nil {
-				a.Finish = *c.Finish
+				a.Finish, a.Receipt = *c.Finish, c.Receipt
 			}
 			if c.Delta.Content != "" && a.First == 0 {
 				a.First = time.Since(start)
