@@ -23,7 +23,7 @@ func (w *world) verdictSolo(l *wlease) {
 	c, r := &w.calls[l.req], &w.plan.reqs[l.req]
 	c.admitted, c.decode = w.admitted(l, 0), dVerdict
 	c.dv = &meshv1.DecodeVerdict{AdmissionId: r.admission.Id, LeaseHash: proof.LeaseHash(l.ref.Lease[:]), ModelRevision: revision,
-		LayoutHash: layout, PromptDigest: r.admission.PromptDigest, Mover: r.Mover, Unsplit: true}
+		LayoutHash: layout, PromptDigest: r.admission.PromptDigest, Mover: r.Mover, Unsplit: true, Instance: w.instanceOf(decode), Epoch: l.ref.Epoch}
 }
 
 // verdictDecode is made of what D's broker has verified, as it was counted there.
@@ -33,7 +33,13 @@ func (w *world) verdictDecode(l *wlease, d *dest) {
 	c.admitted, c.decode = w.admitted(l, d.expect.Pages), dVerdict
 	c.dv = &meshv1.DecodeVerdict{AdmissionId: r.admission.Id, LeaseHash: proof.LeaseHash(l.ref.Lease[:]), SourceLeaseHash: done.Lease,
 		SourceInstance: done.Instance, SourceEpoch: done.Epoch, ModelRevision: revision, LayoutHash: layout, PromptDigest: d.expect.PromptDigest,
-		FromToken: done.FromToken, Rows: d.rows, Pages: done.Pages, ExpectedPages: d.expect.Pages, Root: done.Root, BytesMoved: moved, Mover: r.Mover}
+		FromToken: done.FromToken, Rows: d.rows, Pages: done.Pages, ExpectedPages: d.expect.Pages, Root: done.Root, BytesMoved: moved, Mover: r.Mover,
+		Instance: w.instanceOf(decode), Epoch: l.ref.Epoch}
+}
+
+// instanceOf is that of the broker which the worker is attached to.
+func (w *world) instanceOf(worker int) []byte {
+	return instance(w.plan.at[worker], w.workers[worker].inc)
 }
 
 // verdictPrefill is made of what P's kernels counted, and the root that its broker answered with.
@@ -43,7 +49,7 @@ func (w *world) verdictPrefill(s say, p *parked) {
 		return
 	}
 	c.prefill = pVerdict
-	c.pv = &meshv1.PrefillVerdict{AdmissionId: r.admission.Id, LeaseHash: proof.LeaseHash(s.ref.Lease[:]), Instance: instance(w.plan.at[prefill], n.inc),
+	c.pv = &meshv1.PrefillVerdict{AdmissionId: r.admission.Id, LeaseHash: proof.LeaseHash(s.ref.Lease[:]), Instance: w.instanceOf(prefill),
 		Epoch: s.ref.Epoch, ModelRevision: revision, LayoutHash: layout, PromptDigest: r.admission.PromptDigest, Rows: s.rows, Pages: r.moved, Root: p.root}
 }
 
