@@ -40,7 +40,7 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = srv.Close() }()
-	c.Name, c.Log, c.Meter = srv.ID(), srv.Log, srv.Meter
+	c.Name, c.Log, c.Meter, c.Boundary = srv.ID(), srv.Log, srv.Meter, srv.Boundary
 	if !f.mesh.Insecure {
 		c.Caller = callingBroker
 	}
@@ -61,6 +61,7 @@ func Run(ctx context.Context, args []string) error {
 	srv.Allow(brokerv1.PeerService_Handshake_FullMethodName, service)
 	srv.Allow(brokerv1.PeerService_Pull_FullMethodName, service)
 	srv.Allow(brokerv1.InfoService_Describe_FullMethodName, service, "router", "prefill", "decode", "cli")
+	srv.Allow(brokerv1.RecordService_Follow_FullMethodName, "router")
 	srv.Check("pool", b.Ready)
 	srv.OnDrain(b.Drain)
 	return srv.Run(ctx)

@@ -26,9 +26,11 @@ import (
 	"leasehold.dev/router/meter"
 	"leasehold.dev/router/prompt"
 	"leasehold.dev/router/receipt"
+	"leasehold.dev/router/reconcile"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/replay"
 	"leasehold.dev/router/retry"
+	"leasehold.dev/router/witness"
 )
 
 // retryBurst is how many retries may come at once.
@@ -84,6 +86,11 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	defer decode.Close()
+	brokers, err := m.Peers(background, "kvbroker")
+	if err != nil {
+		return err
+	}
+	defer brokers.Close()
 	workers := fleet.New(prefill, decode, m.Log)
 	metrics, err := meter.New(m.Meter, func() (int64, int64, int64) {
 		f := workers.Snapshot()
@@ -96,10 +103,14 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return errs.New(errs.Internal, "metrics: %w", err)
 	}
+	seen, err := witness.New(brokers, reconcile.Default, m.Meter, m.Boundary, m.Log)
+	if err != nil {
+		return errs.New(errs.Internal, "metrics: %w", err)
+	}
 	records := &record.Ring{}
 	runner := &flow.Runner{Config: flow.Config{Fleet: workers, Key: key, Model: served, ModelName: file.Name, Default: uint32(c.MaxTokens),
 		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics,
-		Boundary: m.Boundary, Log: m.Log}}
+		Boundary: m.Boundary, Witness: seen, Log: m.Log}}
 	service := &edge.Service{Keys: ring, Runner: runner, Prompt: encoder(file), Vocab: uint32(file.Tokenizer.Vocab()),
 		Special:  func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
 		Receipts: issuer, Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
@@ -137,6 +148,7 @@ func Run(ctx context.Context, c Config) error {
 	})
 	wg.Go(func() { workers.Run(background) })
 	wg.Go(func() { checker.Run(background) })
+	wg.Go(func() { seen.Run(background) })
 	wg.Go(func() { runner.Expect(background) })
 	wg.Go(func() { ring.Watch(background, m.Log) })
 	wg.Go(func() { auditor.Run(background) })

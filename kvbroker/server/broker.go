@@ -11,7 +11,9 @@ import (
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/kvbroker/records"
 	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	"leasehold.dev/protos/pagesum"
@@ -47,6 +49,8 @@ type Broker struct {
 	idle     chan struct{} // closed and replaced whenever a lease goes away
 	withheld map[uint32]suspects
 	dirtied  map[uint32]struct{} // pages of abandoned leases that were not zero at the grant
+	records  *records.Ring
+	news     chan struct{} // closed and replaced with each record
 	closed   bool
 }
 
@@ -59,6 +63,7 @@ func New(c Config) (*Broker, error) {
 		cfg: c, instance: c.Instance,
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
 		spent: newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		records: records.New(keptRecords), news: make(chan struct{}),
 	}
 	hash := c.Layout.Hash()
 	b.own = transfer.Broker{Instance: b.instance, ModelRevision: c.ModelRevision[:], LayoutHash: hash[:], PageBytes: c.Layout.PageBytes()}
@@ -81,6 +86,8 @@ func (b *Broker) start() (err error) {
 	if b.metrics, err = newMetrics(b.cfg.Meter, b); err != nil {
 		return errs.Mark(err, errs.Internal)
 	}
+	b.cfg.Boundary.Expect(boundary.P2, boundary.LateWrite, "")
+	b.cfg.Boundary.Expect(boundary.P2, boundary.TagFault, "")
 	if err := attach.PrepareDir(b.cfg.Dir); err != nil {
 		return err
 	}
@@ -111,10 +118,11 @@ func (b *Broker) serveWorkers() {
 // maxWorkerMessage is room for the token ids of the longest request: 2^20 ids of 5 bytes, and the rest.
 const maxWorkerMessage = 8 << 20
 
-// Register adds the services for brokers and operators to s, which maps errors by package errs.
+// Register adds the services for brokers, routers and operators to s, which maps errors by package errs.
 func (b *Broker) Register(s grpc.ServiceRegistrar) {
 	brokerv1.RegisterPeerServiceServer(s, &peerService{b: b})
 	brokerv1.RegisterInfoServiceServer(s, &infoService{b: b})
+	brokerv1.RegisterRecordServiceServer(s, &recordService{b: b})
 }
 
 // Instance is this start's id.

@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/mesh/boundary"
 )
 
 // suspects are the attach handles whose process could have written a page late. mu guards them.
@@ -38,16 +39,20 @@ func (b *Broker) clearPages() {
 }
 
 func (b *Broker) clearLease(z lease.Zero) {
-	late := map[uint32]bool{}
+	late, looked := map[uint32]bool{}, 0
 	for _, s := range z.Seals {
 		if int(s.Index) >= len(z.Pages) || !b.sampled() {
 			continue
 		}
+		looked++
 		page := z.Pages[s.Index]
 		d, _, err := engine.PageSum(b.cfg.Layout, b.pool.Page(page), s.Rows, b.keys)
 		if err != nil || d != s.Digest {
 			late[page] = true
 		}
+	}
+	if looked > 0 {
+		b.cfg.Boundary.Observed(boundary.P2, boundary.LateWrite, "")
 	}
 	var clean []uint32
 	for _, p := range z.Pages {
@@ -111,6 +116,7 @@ func (b *Broker) withhold(page uint32, what string) bool {
 		s[a] = struct{}{}
 	}
 	b.metrics.incident("late_write")
+	b.cfg.Boundary.Incident(boundary.P2, boundary.LateWrite)
 	b.cfg.Log.Error("incident: late write", "page", page, "what", what, "suspects", len(s))
 	if len(s) == 0 {
 		return false

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"leasehold.dev/gpu/layout"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/proof"
 )
@@ -50,8 +51,9 @@ type Config struct {
 	// plain text on loopback only.
 	Caller func(context.Context) (name string, ok bool)
 
-	Log   *slog.Logger // default: discard
-	Meter metric.Meter // default: none
+	Boundary *boundary.Recorder // default: none
+	Log      *slog.Logger       // default: discard
+	Meter    metric.Meter       // default: none
 }
 
 func (c *Config) complete() error {

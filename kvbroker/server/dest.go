@@ -26,7 +26,9 @@ type pull interface {
 // destination is the receiving side of one admission. It implements [mover.Destination].
 type destination struct {
 	b      *Broker
+	h      *held
 	id     lease.ID
+	ticket *meshv1.Admission
 	mover  meshv1.Mover
 	expect *transfer.Expectation
 	peer   transfer.Broker
@@ -74,15 +76,17 @@ func (d *destination) run(p pull) {
 	if d.local != nil {
 		d.b.unpark(d.local, err)
 	}
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
 	if err == nil {
+		d.b.recordDestination(d, owned, nil)
 		d.owned = owned
 		return
 	}
-	d.b.mu.Lock()
-	defer d.b.mu.Unlock()
 	if d.failure != nil { // the lease's own end is the cause, the broken Pull its effect
 		err = d.failure
 	}
+	d.b.recordDestination(d, nil, err)
 	d.err = err
 	d.b.metrics.refused("pull", err)
 	if errs.KindOf(err) == errs.Corrupt {

@@ -341,6 +341,7 @@ func within(t *testing.T, what string, c <-chan struct{}) {
 
 // pair is a prefill broker b0 with worker p0, and a decode broker b1 with worker d0. With mover local, both are on b1.
 type pair struct {
+	fleet  *fleet
 	b0, b1 *node
 	p, d   *client.Client
 }
@@ -348,7 +349,7 @@ type pair struct {
 func newPair(t *testing.T, m meshv1.Mover, opts ...option) *pair {
 	t.Helper()
 	f := newFleet(t)
-	k := &pair{b0: newNode(t, f, "b0", 8, opts...), b1: newNode(t, f, "b1", 12, opts...)}
+	k := &pair{fleet: f, b0: newNode(t, f, "b0", 8, opts...), b1: newNode(t, f, "b1", 12, opts...)}
 	at := k.b0
 	if m == meshv1.Mover_MOVER_LOCAL {
 		at = k.b1

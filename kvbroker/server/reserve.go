@@ -104,6 +104,9 @@ func (b *Broker) reserveSolo(ctx context.Context, c *call, a *meshv1.Admission, 
 	if err := b.undelivered(ctx, h); err != nil {
 		return nil, err
 	}
+	b.mu.Lock()
+	b.recordSolo(a, h, req.TokenIds)
+	b.mu.Unlock()
 	return b.answer(h, pages, 0), nil
 }
 
@@ -171,7 +174,7 @@ func (b *Broker) reserveDestination(ctx context.Context, c *call, a *meshv1.Admi
 // attachPull opens the Pull of a destination, and leaves a goroutine to receive it. ctx bounds the opening only.
 func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, ticket *meshv1.SignedAdmission,
 	expect *transfer.Expectation, pages []lease.PageTag) error {
-	d := &destination{b: b, id: h.id, mover: a.Mover, expect: expect, peer: b.own, done: make(chan struct{})}
+	d := &destination{b: b, h: h, id: h.id, ticket: a, mover: a.Mover, expect: expect, peer: b.own, done: make(chan struct{})}
 	for _, p := range pages {
 		d.pages = append(d.pages, p.Page)
 	}
@@ -195,6 +198,9 @@ func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, t
 		if d.local != nil {
 			b.unpark(d.local, err)
 		}
+		b.mu.Lock()
+		b.recordDestination(d, nil, err)
+		b.mu.Unlock()
 		d.err = err
 		close(d.done)
 		return err

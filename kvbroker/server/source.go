@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
@@ -25,6 +26,8 @@ type parked struct {
 
 	ref    lease.Ref
 	bound  bool
+	worker string // of the lease, and the digest of the ids that it presented
+	prompt []byte
 	pages  []lease.PageTag // by place
 	queue  []uint32        // places to send
 	sent   bool            // nothing comes after the queue
@@ -49,6 +52,9 @@ func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) 
 		return nil, errs.New(errs.Invalid, "pull: admission %s has a Pull", id)
 	}
 	b.parked[id] = p
+	if !local {
+		b.cfg.Boundary.Expect(boundary.P2, boundary.SourceChanged, "")
+	}
 	return p, nil
 }
 
@@ -57,6 +63,7 @@ func (b *Broker) unpark(p *parked, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.parked, lease.Admission(p.admission.Id))
+	b.recordSource(p, err)
 	switch {
 	case !p.bound:
 	case !p.local:
@@ -104,6 +111,7 @@ func (p *parked) bind(h *held, pages []lease.PageTag, rows uint32, prompt []byte
 		}
 	}
 	p.ref, p.bound, p.pages, h.src = h.ref, true, pages, p
+	p.worker, p.prompt = h.call.h.worker, prompt
 	return nil
 }
 
@@ -222,6 +230,7 @@ func (p *parked) unchanged() error {
 	p.b.mu.Lock()
 	sealed, pages := p.core.Sealed(), p.pages
 	p.b.mu.Unlock()
+	defer p.b.cfg.Boundary.Observed(boundary.P2, boundary.SourceChanged, "")
 	for i, want := range sealed {
 		got, _, err := engine.PageSum(p.b.cfg.Layout, p.b.pool.Page(pages[i].Page), p.core.RowsOf(uint32(i)), p.b.keys)
 		if err != nil {
@@ -229,6 +238,7 @@ func (p *parked) unchanged() error {
 		}
 		if !bytes.Equal(got[:], want) {
 			p.b.metrics.incident("source")
+			p.b.cfg.Boundary.Incident(boundary.P2, boundary.SourceChanged)
 			p.b.cfg.Log.Error("incident: a sealed page changed at its source", "lease", p.ref.Lease.String(), "place", i)
 			return errs.New(errs.Corrupt, "pull: page %d changed after it was sealed: %x, was %x", i, got, want)
 		}

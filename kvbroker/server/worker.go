@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	"leasehold.dev/protos/pagesum"
@@ -164,6 +165,7 @@ func retiredKind(code uint32) errs.Kind {
 
 // noteFaults counts fault records; those that no revoke explains are an incident.
 func (b *Broker) noteFaults(ref lease.Ref, faults []*brokerv1.Fault, explained bool) {
+	b.cfg.Boundary.Observed(boundary.P2, boundary.TagFault, "")
 	if len(faults) == 0 {
 		return
 	}
@@ -171,6 +173,7 @@ func (b *Broker) noteFaults(ref lease.Ref, faults []*brokerv1.Fault, explained b
 	if !explained {
 		f := faults[0]
 		b.metrics.incident("fault")
+		b.cfg.Boundary.Incident(boundary.P2, boundary.TagFault)
 		b.cfg.Log.Error("incident: fault records of a live lease", "lease", ref.Lease.String(), "count", len(faults),
 			"page", f.Page, "want", f.Want, "got", f.Got, "write", f.Write, "length", f.Length)
 	}

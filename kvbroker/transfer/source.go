@@ -229,6 +229,9 @@ func (s *Source) Want() (from, rows, pages uint32) { return s.from, s.rows, s.pa
 // Pages that are sealed so far.
 func (s *Source) Pages() uint32 { return uint32(len(s.digests)) }
 
+// Appended is how many rows were appended so far, by the seals.
+func (s *Source) Appended() uint32 { return s.appended }
+
 // Sealed is the digest of each sealed page by place, for a look at the pages at rest. It is not to be changed.
 func (s *Source) Sealed() [][]byte { return s.digests }
 

@@ -12,6 +12,7 @@ import (
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/proof"
 	"leasehold.dev/router/choose"
+	"leasehold.dev/router/reconcile"
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/verdict"
 )
@@ -32,6 +33,7 @@ type attempt struct {
 	admitted *decodev1.Admitted // with both verdicts: what the receipt says
 	p        *meshv1.PrefillVerdict
 	d        *meshv1.DecodeVerdict
+	view     reconcile.View
 }
 
 // errOver cancels the other half once one has failed. It is a cancel of ours, and nobody's bug.
@@ -65,6 +67,7 @@ func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int
 		a.done = append(a.done, r.Fleet.Use("prefill", route.Prefill.ID))
 	}
 	first, finished, err := a.run(ctx)
+	r.Witness.Saw(a.view, err == nil)
 	if err != nil {
 		a.close()
 		return nil, err
@@ -95,9 +98,12 @@ func (a *attempt) admit(ctx context.Context) error {
 	return err
 }
 
+// compare is the inline guard. Tests of its detector switch it off.
+var compare = verdict.Compare
+
 // run goes as far as the first token, or as Finished when there is none.
 func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished, error) {
-	a.decode = &decodeCall{a: a}
+	a.decode, a.view = &decodeCall{a: a}, reconcile.View{Admission: a.adm}
 	var first *decodev1.Tokens
 	var finished *decodev1.Finished
 	err := a.decode.guarded(func() error {
@@ -112,10 +118,11 @@ func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished
 		defer limit.Stop()
 		p, d, err := a.both(ctx)
 		a.note(func(c *record.Choice) { c.Verdicts(p, d) })
+		a.view = reconcile.View{Admission: a.adm, Admitted: admitted, Decode: d, Prefill: p}
 		if err != nil {
 			return err
 		}
-		if err := verdict.Compare(verdict.Views{Admission: a.adm, Layout: []byte(a.route.Decode.LayoutHash),
+		if err := compare(verdict.Views{Admission: a.adm, Layout: []byte(a.route.Decode.LayoutHash),
 			Admitted: admitted, Decode: d, Prefill: p}); err != nil {
 			return err
 		}

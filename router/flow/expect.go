@@ -2,16 +2,22 @@ package flow
 
 import (
 	"context"
+	"slices"
 
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/router/choose"
 )
 
-// perPair are the detectors that each finished admission of a pair is a look of.
-var perPair = []struct {
+// afterwards are the detectors that look at an admission when the brokers' records are here: package witness.
+var afterwards = []look{{boundary.P3, boundary.Reconciler}, {boundary.P4, boundary.Reconciler}}
+
+type look struct {
 	property boundary.Property
 	detector boundary.Detector
-}{{boundary.P4, boundary.Verdict}, {boundary.P4, boundary.Refusal}, {boundary.P5, boundary.Refusal}}
+}
+
+// perPair are the detectors that each finished admission of a pair is a look of.
+var perPair = []look{{boundary.P4, boundary.Verdict}, {boundary.P4, boundary.Refusal}, {boundary.P5, boundary.Refusal}}
 
 // agreed says that both halves took what was admitted, and that their verdicts were compared.
 func (r *Runner) agreed(route choose.Route) {
@@ -31,7 +37,7 @@ func (r *Runner) Expect(ctx context.Context) {
 		f := r.Fleet.Snapshot()
 		for _, p := range choose.Pairs(f, r.Model) {
 			if have[p] = true; p.Prefill != "" {
-				for _, l := range perPair {
+				for _, l := range slices.Concat(perPair, afterwards) {
 					r.Boundary.Expect(l.property, l.detector, boundary.Pair(p.Prefill, p.Decode))
 				}
 			}

@@ -18,6 +18,7 @@ import (
 	"leasehold.dev/router/record"
 	"leasehold.dev/router/retry"
 	"leasehold.dev/router/verdict"
+	"leasehold.dev/router/witness"
 )
 
 // Times bound what a worker may take. A worker that is over them counts as lost.
@@ -44,6 +45,7 @@ type Config struct {
 	Budget       *retry.Budget
 	Meter        *meter.Meter
 	Boundary     *boundary.Recorder
+	Witness      *witness.Witness
 	Log          *slog.Logger
 }
 

@@ -28,13 +28,15 @@ type Mesh struct {
 	Public  ed25519.PublicKey
 	Prefill *peers.Set
 	Decode  *peers.Set
+	Brokers *peers.Set
 
 	Revision, Tokenizer []byte // of the model that its workers hold; set before the first worker
 
-	mu     sync.Mutex
-	sets   map[string][]registry.Instance
-	watch  map[string][]chan []registry.Instance
-	handed map[string]chan handover // by admission id
+	mu      sync.Mutex
+	sets    map[string][]registry.Instance
+	watch   map[string][]chan []registry.Instance
+	handed  map[string]chan handover // by admission id
+	brokers map[string]*Broker
 }
 
 // handover stands for the brokers: what P's broker tells D's.
@@ -49,7 +51,7 @@ func Hash(word string) []byte { h := sha256.Sum256([]byte(word)); return h[:] }
 // New starts an empty mesh that ends with the test.
 func New(t testing.TB) *Mesh {
 	t.Helper()
-	m := &Mesh{t: t, Revision: Hash("weights"), Tokenizer: Hash("tokenizer"), sets: map[string][]registry.Instance{}, watch: map[string][]chan []registry.Instance{}, handed: map[string]chan handover{}}
+	m := &Mesh{t: t, Revision: Hash("weights"), Tokenizer: Hash("tokenizer"), sets: map[string][]registry.Instance{}, watch: map[string][]chan []registry.Instance{}, handed: map[string]chan handover{}, brokers: map[string]*Broker{}}
 	var err error
 	if m.Public, m.Key, err = ed25519.GenerateKey(nil); err != nil {
 		t.Fatal(err)
@@ -57,7 +59,7 @@ func New(t testing.TB) *Mesh {
 	dial := func(in registry.Instance) (*grpc.ClientConn, error) {
 		return grpc.NewClient("passthrough:///"+in.Address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())
 	}
-	for service, set := range map[string]**peers.Set{"prefill": &m.Prefill, "decode": &m.Decode} {
+	for service, set := range map[string]**peers.Set{"prefill": &m.Prefill, "decode": &m.Decode, "kvbroker": &m.Brokers} {
 		if *set, err = peers.Watch(t.Context(), m, service, dial); err != nil {
 			t.Fatal(err)
 		}

@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	prefillv1 "leasehold.dev/protos/gen/leasehold/prefill/v1"
@@ -61,6 +63,7 @@ func (p *Prefill) Run(ctx context.Context, r *prefillv1.RunRequest) (*prefillv1.
 			case to <- handover{err: err}:
 			default: // D was told already
 			}
+			p.m.record(a.PrefillBroker, &brokerv1.LeaseRecord{AdmissionId: a.Id, Role: brokerv1.Role_ROLE_SOURCE, Tenant: a.Tenant, Code: uint32(grpcstatus.Code(errs.ToStatus(err))), Mover: a.Mover})
 			return nil, err
 		}
 	}
@@ -70,6 +73,9 @@ func (p *Prefill) Run(ctx context.Context, r *prefillv1.RunRequest) (*prefillv1.
 		PromptDigest: proof.PromptDigest(a.Nonce, a.Tenant, a.ModelRevision, r.TokenIds),
 		Rows:         a.PromptTokens - 1, Pages: proof.Pages(a.PromptTokens, 0), Root: Hash("root"), ComputeUs: 1000,
 	}
+	p.m.record(a.PrefillBroker, &brokerv1.LeaseRecord{AdmissionId: a.Id, Role: brokerv1.Role_ROLE_SOURCE, Tenant: a.Tenant, Worker: a.Prefill,
+		LeaseHash: v.LeaseHash, Epoch: v.Epoch, Rows: v.Rows, Pages: v.Pages, Reserved: v.Pages, PromptDigest: v.PromptDigest, Root: v.Root,
+		LayoutHash: v.LayoutHash, ModelRevision: v.ModelRevision, Mover: a.Mover})
 	to <- handover{verdict: v}
 	out := proto.Clone(v).(*meshv1.PrefillVerdict)
 	if p.Twist != nil {
@@ -162,6 +168,7 @@ func (d *Decode) Generate(r *decodev1.GenerateRequest, s grpc.ServerStreamingSer
 			return ctx.Err()
 		}
 	}
+	d.m.record(a.DecodeBroker, recorded(a, v))
 	if d.Twist != nil {
 		d.Twist(v)
 	}
@@ -169,6 +176,18 @@ func (d *Decode) Generate(r *decodev1.GenerateRequest, s grpc.ServerStreamingSer
 		return err
 	}
 	return d.answer(ctx, a, r.Sampling, send)
+}
+
+// recorded is what D's broker keeps.
+func recorded(a *meshv1.Admission, v *meshv1.DecodeVerdict) *brokerv1.LeaseRecord {
+	r := &brokerv1.LeaseRecord{AdmissionId: a.Id, Role: brokerv1.Role_ROLE_DESTINATION, Tenant: a.Tenant, Worker: a.Decode, LeaseHash: v.LeaseHash, Epoch: 3,
+		Rows: v.Rows, Pages: v.Pages, Reserved: (a.PromptTokens + a.MaxNewTokens - 1 + 63) / 64, PromptDigest: v.PromptDigest, Root: v.Root,
+		SourceLeaseHash: v.SourceLeaseHash, SourceInstance: v.SourceInstance, SourceEpoch: v.SourceEpoch, LayoutHash: v.LayoutHash,
+		ModelRevision: v.ModelRevision, Mover: a.Mover}
+	if v.Unsplit {
+		r.Role = brokerv1.Role_ROLE_SOLO
+	}
+	return r
 }
 
 func (d *Decode) answer(ctx context.Context, a *meshv1.Admission, how *decodev1.Sampling, send func(*decodev1.GenerateResponse) error) error {

@@ -2062,6 +2062,315 @@ func (x *PullSent) GetPages() uint32 {
 	return 0
 }
 
+type FollowRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      []byte                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"` // that after is of; empty, or another one than this: from the oldest on
+	After         uint64                 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`      // last number that was seen; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowRequest) Reset() {
+	*x = FollowRequest{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowRequest) ProtoMessage() {}
+
+func (x *FollowRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
+func (*FollowRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *FollowRequest) GetInstance() []byte {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *FollowRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type FollowResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Instance      []byte                 `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	Head          uint64                 `protobuf:"varint,2,opt,name=head,proto3" json:"head,omitempty"` // highest number so far; 0: none
+	Records       []*LeaseRecord         `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowResponse) Reset() {
+	*x = FollowResponse{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowResponse) ProtoMessage() {}
+
+func (x *FollowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
+func (*FollowResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *FollowResponse) GetInstance() []byte {
+	if x != nil {
+		return x.Instance
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetHead() uint64 {
+	if x != nil {
+		return x.Head
+	}
+	return 0
+}
+
+func (x *FollowResponse) GetRecords() []*LeaseRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+// LeaseRecord is one half of one admission, when it was decided. No prompt text and no secret is in it.
+type LeaseRecord struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Seq             uint64                 `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	AdmissionId     []byte                 `protobuf:"bytes,2,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	Role            Role                   `protobuf:"varint,3,opt,name=role,proto3,enum=leasehold.broker.v1.Role" json:"role,omitempty"`
+	Tenant          string                 `protobuf:"bytes,4,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	Worker          string                 `protobuf:"bytes,5,opt,name=worker,proto3" json:"worker,omitempty"`                        // that held the lease; empty: there was none
+	LeaseHash       []byte                 `protobuf:"bytes,6,opt,name=lease_hash,json=leaseHash,proto3" json:"lease_hash,omitempty"` // SHA-256 of the lease's id; empty: there was none
+	Epoch           uint64                 `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Code            uint32                 `protobuf:"varint,8,opt,name=code,proto3" json:"code,omitempty"` // 0: it went well; else the gRPC code with which this half ended
+	FromToken       uint32                 `protobuf:"varint,9,opt,name=from_token,json=fromToken,proto3" json:"from_token,omitempty"`
+	Rows            uint32                 `protobuf:"varint,10,opt,name=rows,proto3" json:"rows,omitempty"`                                               // SOURCE: appended, by the seals; DESTINATION: found in what arrived; SOLO: 0
+	Pages           uint32                 `protobuf:"varint,11,opt,name=pages,proto3" json:"pages,omitempty"`                                             // SOURCE: sealed; DESTINATION: moved and verified; SOLO: 0
+	Reserved        uint32                 `protobuf:"varint,12,opt,name=reserved,proto3" json:"reserved,omitempty"`                                       // pages of the lease, or that it will have
+	PromptDigest    []byte                 `protobuf:"bytes,13,opt,name=prompt_digest,json=promptDigest,proto3" json:"prompt_digest,omitempty"`            // by the broker, from the token ids that its own worker presented; empty: there was no lease
+	Root            []byte                 `protobuf:"bytes,14,opt,name=root,proto3" json:"root,omitempty"`                                                // of the Completion; empty: there was none
+	SourceLeaseHash []byte                 `protobuf:"bytes,15,opt,name=source_lease_hash,json=sourceLeaseHash,proto3" json:"source_lease_hash,omitempty"` // DESTINATION, from the Completion
+	SourceInstance  []byte                 `protobuf:"bytes,16,opt,name=source_instance,json=sourceInstance,proto3" json:"source_instance,omitempty"`
+	SourceEpoch     uint64                 `protobuf:"varint,17,opt,name=source_epoch,json=sourceEpoch,proto3" json:"source_epoch,omitempty"`
+	LayoutHash      []byte                 `protobuf:"bytes,18,opt,name=layout_hash,json=layoutHash,proto3" json:"layout_hash,omitempty"`
+	ModelRevision   []byte                 `protobuf:"bytes,19,opt,name=model_revision,json=modelRevision,proto3" json:"model_revision,omitempty"`
+	Mover           v1.Mover               `protobuf:"varint,20,opt,name=mover,proto3,enum=leasehold.mesh.v1.Mover" json:"mover,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *LeaseRecord) Reset() {
+	*x = LeaseRecord{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LeaseRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LeaseRecord) ProtoMessage() {}
+
+func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LeaseRecord.ProtoReflect.Descriptor instead.
+func (*LeaseRecord) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *LeaseRecord) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetAdmissionId() []byte {
+	if x != nil {
+		return x.AdmissionId
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetRole() Role {
+	if x != nil {
+		return x.Role
+	}
+	return Role_ROLE_UNSPECIFIED
+}
+
+func (x *LeaseRecord) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *LeaseRecord) GetWorker() string {
+	if x != nil {
+		return x.Worker
+	}
+	return ""
+}
+
+func (x *LeaseRecord) GetLeaseHash() []byte {
+	if x != nil {
+		return x.LeaseHash
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetFromToken() uint32 {
+	if x != nil {
+		return x.FromToken
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetRows() uint32 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetReserved() uint32 {
+	if x != nil {
+		return x.Reserved
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetPromptDigest() []byte {
+	if x != nil {
+		return x.PromptDigest
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetRoot() []byte {
+	if x != nil {
+		return x.Root
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetSourceLeaseHash() []byte {
+	if x != nil {
+		return x.SourceLeaseHash
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetSourceInstance() []byte {
+	if x != nil {
+		return x.SourceInstance
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetSourceEpoch() uint64 {
+	if x != nil {
+		return x.SourceEpoch
+	}
+	return 0
+}
+
+func (x *LeaseRecord) GetLayoutHash() []byte {
+	if x != nil {
+		return x.LayoutHash
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetModelRevision() []byte {
+	if x != nil {
+		return x.ModelRevision
+	}
+	return nil
+}
+
+func (x *LeaseRecord) GetMover() v1.Mover {
+	if x != nil {
+		return x.Mover
+	}
+	return v1.Mover(0)
+}
+
 type DescribeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2070,7 +2379,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2391,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2404,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
 }
 
 type DescribeResponse struct {
@@ -2111,7 +2420,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2123,7 +2432,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2136,7 +2445,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DescribeResponse) GetIdentity() *BrokerIdentity {
@@ -2193,7 +2502,7 @@ type PoolCount struct {
 
 func (x *PoolCount) Reset() {
 	*x = PoolCount{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2514,7 @@ func (x *PoolCount) String() string {
 func (*PoolCount) ProtoMessage() {}
 
 func (x *PoolCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2218,7 +2527,7 @@ func (x *PoolCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolCount.ProtoReflect.Descriptor instead.
 func (*PoolCount) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PoolCount) GetPages() uint32 {
@@ -2315,7 +2624,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2636,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2649,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LeaseInfo) GetLeaseHash() []byte {
@@ -2417,7 +2726,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2738,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2751,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2477,7 +2786,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2489,7 +2798,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2502,7 +2811,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *WorkerInfo) GetId() string {
@@ -2684,7 +2993,39 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04kind\"\x0e\n" +
 	"\fPullAttached\" \n" +
 	"\bPullSent\x12\x14\n" +
-	"\x05pages\x18\x01 \x01(\rR\x05pages\"\x11\n" +
+	"\x05pages\x18\x01 \x01(\rR\x05pages\"A\n" +
+	"\rFollowRequest\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\fR\binstance\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\"|\n" +
+	"\x0eFollowResponse\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\fR\binstance\x12\x12\n" +
+	"\x04head\x18\x02 \x01(\x04R\x04head\x12:\n" +
+	"\arecords\x18\x03 \x03(\v2 .leasehold.broker.v1.LeaseRecordR\arecords\"\xf8\x04\n" +
+	"\vLeaseRecord\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12!\n" +
+	"\fadmission_id\x18\x02 \x01(\fR\vadmissionId\x12-\n" +
+	"\x04role\x18\x03 \x01(\x0e2\x19.leasehold.broker.v1.RoleR\x04role\x12\x16\n" +
+	"\x06tenant\x18\x04 \x01(\tR\x06tenant\x12\x16\n" +
+	"\x06worker\x18\x05 \x01(\tR\x06worker\x12\x1d\n" +
+	"\n" +
+	"lease_hash\x18\x06 \x01(\fR\tleaseHash\x12\x14\n" +
+	"\x05epoch\x18\a \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04code\x18\b \x01(\rR\x04code\x12\x1d\n" +
+	"\n" +
+	"from_token\x18\t \x01(\rR\tfromToken\x12\x12\n" +
+	"\x04rows\x18\n" +
+	" \x01(\rR\x04rows\x12\x14\n" +
+	"\x05pages\x18\v \x01(\rR\x05pages\x12\x1a\n" +
+	"\breserved\x18\f \x01(\rR\breserved\x12#\n" +
+	"\rprompt_digest\x18\r \x01(\fR\fpromptDigest\x12\x12\n" +
+	"\x04root\x18\x0e \x01(\fR\x04root\x12*\n" +
+	"\x11source_lease_hash\x18\x0f \x01(\fR\x0fsourceLeaseHash\x12'\n" +
+	"\x0fsource_instance\x18\x10 \x01(\fR\x0esourceInstance\x12!\n" +
+	"\fsource_epoch\x18\x11 \x01(\x04R\vsourceEpoch\x12\x1f\n" +
+	"\vlayout_hash\x18\x12 \x01(\fR\n" +
+	"layoutHash\x12%\n" +
+	"\x0emodel_revision\x18\x13 \x01(\fR\rmodelRevision\x12.\n" +
+	"\x05mover\x18\x14 \x01(\x0e2\x18.leasehold.mesh.v1.MoverR\x05mover\"\x11\n" +
 	"\x0fDescribeRequest\"\xb4\x02\n" +
 	"\x10DescribeResponse\x12?\n" +
 	"\bidentity\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\bidentity\x122\n" +
@@ -2743,7 +3084,9 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\xba\x01\n" +
 	"\vPeerService\x12Z\n" +
 	"\tHandshake\x12%.leasehold.broker.v1.HandshakeRequest\x1a&.leasehold.broker.v1.HandshakeResponse\x12O\n" +
-	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x012f\n" +
+	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x012d\n" +
+	"\rRecordService\x12S\n" +
+	"\x06Follow\x12\".leasehold.broker.v1.FollowRequest\x1a#.leasehold.broker.v1.FollowResponse0\x012f\n" +
 	"\vInfoService\x12W\n" +
 	"\bDescribe\x12$.leasehold.broker.v1.DescribeRequest\x1a%.leasehold.broker.v1.DescribeResponseB\xcb\x01\n" +
 	"\x17com.leasehold.broker.v1B\vBrokerProtoP\x01Z5leasehold.dev/protos/gen/leasehold/broker/v1;brokerv1\xa2\x02\x03LBX\xaa\x02\x13Leasehold.Broker.V1\xca\x02\x13Leasehold\\Broker\\V1\xe2\x02\x1fLeasehold\\Broker\\V1\\GPBMetadata\xea\x02\x15Leasehold::Broker::V1b\x06proto3"
@@ -2761,7 +3104,7 @@ func file_leasehold_broker_v1_broker_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_broker_v1_broker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(Role)(0),                  // 0: leasehold.broker.v1.Role
 	(*PageGrant)(nil),          // 1: leasehold.broker.v1.PageGrant
@@ -2793,16 +3136,20 @@ var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(*PullResponse)(nil),       // 27: leasehold.broker.v1.PullResponse
 	(*PullAttached)(nil),       // 28: leasehold.broker.v1.PullAttached
 	(*PullSent)(nil),           // 29: leasehold.broker.v1.PullSent
-	(*DescribeRequest)(nil),    // 30: leasehold.broker.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 31: leasehold.broker.v1.DescribeResponse
-	(*PoolCount)(nil),          // 32: leasehold.broker.v1.PoolCount
-	(*LeaseInfo)(nil),          // 33: leasehold.broker.v1.LeaseInfo
-	(*TenantUse)(nil),          // 34: leasehold.broker.v1.TenantUse
-	(*WorkerInfo)(nil),         // 35: leasehold.broker.v1.WorkerInfo
-	(*v1.SignedAdmission)(nil), // 36: leasehold.mesh.v1.SignedAdmission
+	(*FollowRequest)(nil),      // 30: leasehold.broker.v1.FollowRequest
+	(*FollowResponse)(nil),     // 31: leasehold.broker.v1.FollowResponse
+	(*LeaseRecord)(nil),        // 32: leasehold.broker.v1.LeaseRecord
+	(*DescribeRequest)(nil),    // 33: leasehold.broker.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 34: leasehold.broker.v1.DescribeResponse
+	(*PoolCount)(nil),          // 35: leasehold.broker.v1.PoolCount
+	(*LeaseInfo)(nil),          // 36: leasehold.broker.v1.LeaseInfo
+	(*TenantUse)(nil),          // 37: leasehold.broker.v1.TenantUse
+	(*WorkerInfo)(nil),         // 38: leasehold.broker.v1.WorkerInfo
+	(*v1.SignedAdmission)(nil), // 39: leasehold.mesh.v1.SignedAdmission
+	(v1.Mover)(0),              // 40: leasehold.mesh.v1.Mover
 }
 var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
-	36, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	39, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	0,  // 1: leasehold.broker.v1.ReserveRequest.role:type_name -> leasehold.broker.v1.Role
 	1,  // 2: leasehold.broker.v1.ReserveResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	4,  // 3: leasehold.broker.v1.SealRequest.pages:type_name -> leasehold.broker.v1.PageSeal
@@ -2810,48 +3157,53 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	20, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
 	1,  // 6: leasehold.broker.v1.AwaitOwnedResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	11, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
-	36, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	39, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	18, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
 	19, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
 	21, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
 	21, // 12: leasehold.broker.v1.HandshakeResponse.from:type_name -> leasehold.broker.v1.BrokerIdentity
 	25, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
 	26, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
-	36, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	39, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	28, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
 	29, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
 	20, // 18: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
-	21, // 19: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
-	32, // 20: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
-	33, // 21: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
-	34, // 22: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
-	35, // 23: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
-	0,  // 24: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
-	2,  // 25: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
-	5,  // 26: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
-	7,  // 27: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
-	9,  // 28: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
-	12, // 29: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
-	14, // 30: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
-	16, // 31: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
-	22, // 32: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
-	24, // 33: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
-	30, // 34: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
-	3,  // 35: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
-	6,  // 36: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
-	8,  // 37: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
-	10, // 38: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
-	13, // 39: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
-	15, // 40: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
-	17, // 41: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
-	23, // 42: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
-	27, // 43: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
-	31, // 44: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	32, // 19: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
+	0,  // 20: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
+	40, // 21: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
+	21, // 22: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
+	35, // 23: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
+	36, // 24: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
+	37, // 25: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
+	38, // 26: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
+	0,  // 27: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
+	2,  // 28: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
+	5,  // 29: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
+	7,  // 30: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
+	9,  // 31: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
+	12, // 32: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
+	14, // 33: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
+	16, // 34: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
+	22, // 35: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
+	24, // 36: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
+	30, // 37: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
+	33, // 38: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
+	3,  // 39: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
+	6,  // 40: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
+	8,  // 41: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
+	10, // 42: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
+	13, // 43: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
+	15, // 44: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
+	17, // 45: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
+	23, // 46: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
+	27, // 47: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
+	31, // 48: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
+	34, // 49: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
+	39, // [39:50] is the sub-list for method output_type
+	28, // [28:39] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_broker_v1_broker_proto_init() }
@@ -2878,9 +3230,9 @@ func file_leasehold_broker_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_broker_v1_broker_proto_rawDesc), len(file_leasehold_broker_v1_broker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   35,
+			NumMessages:   38,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_leasehold_broker_v1_broker_proto_goTypes,
 		DependencyIndexes: file_leasehold_broker_v1_broker_proto_depIdxs,

@@ -578,6 +578,129 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	RecordService_Follow_FullMethodName = "/leasehold.broker.v1.RecordService/Follow"
+)
+
+// RecordServiceClient is the client API for RecordService service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// RecordService tells routers what became of each half of each admission, as the broker itself counted it: a second channel
+// beside the workers' verdicts, for the reconciler. The caller's certificate must name a router.
+type RecordServiceClient interface {
+	// Follow streams records in the order of their sequence numbers, which count from 1 without a hole within an instance. It
+	// starts after the number that the caller names, or at the oldest record that is still kept when that one is gone: the
+	// caller sees the hole. A response comes at once, whenever there are new records, and at least each second, empty then.
+	// It ends when the broker drains. A reader that is slow loses records, and sees that too.
+	//
+	//	ABORTED  after is higher than any number of this instance
+	Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
+}
+
+type recordServiceClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewRecordServiceClient(cc grpc.ClientConnInterface) RecordServiceClient {
+	return &recordServiceClient{cc}
+}
+
+func (c *recordServiceClient) Follow(ctx context.Context, in *FollowRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &RecordService_ServiceDesc.Streams[0], RecordService_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[FollowRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RecordService_FollowClient = grpc.ServerStreamingClient[FollowResponse]
+
+// RecordServiceServer is the server API for RecordService service.
+// All implementations must embed UnimplementedRecordServiceServer
+// for forward compatibility.
+//
+// RecordService tells routers what became of each half of each admission, as the broker itself counted it: a second channel
+// beside the workers' verdicts, for the reconciler. The caller's certificate must name a router.
+type RecordServiceServer interface {
+	// Follow streams records in the order of their sequence numbers, which count from 1 without a hole within an instance. It
+	// starts after the number that the caller names, or at the oldest record that is still kept when that one is gone: the
+	// caller sees the hole. A response comes at once, whenever there are new records, and at least each second, empty then.
+	// It ends when the broker drains. A reader that is slow loses records, and sees that too.
+	//
+	//	ABORTED  after is higher than any number of this instance
+	Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error
+	mustEmbedUnimplementedRecordServiceServer()
+}
+
+// UnimplementedRecordServiceServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedRecordServiceServer struct{}
+
+func (UnimplementedRecordServiceServer) Follow(*FollowRequest, grpc.ServerStreamingServer[FollowResponse]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedRecordServiceServer) mustEmbedUnimplementedRecordServiceServer() {}
+func (UnimplementedRecordServiceServer) testEmbeddedByValue()                       {}
+
+// UnsafeRecordServiceServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to RecordServiceServer will
+// result in compilation errors.
+type UnsafeRecordServiceServer interface {
+	mustEmbedUnimplementedRecordServiceServer()
+}
+
+func RegisterRecordServiceServer(s grpc.ServiceRegistrar, srv RecordServiceServer) {
+	// If the following call panics, it indicates UnimplementedRecordServiceServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&RecordService_ServiceDesc, srv)
+}
+
+func _RecordService_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(FollowRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(RecordServiceServer).Follow(m, &grpc.GenericServerStream[FollowRequest, FollowResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type RecordService_FollowServer = grpc.ServerStreamingServer[FollowResponse]
+
+// RecordService_ServiceDesc is the grpc.ServiceDesc for RecordService service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var RecordService_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "leasehold.broker.v1.RecordService",
+	HandlerType: (*RecordServiceServer)(nil),
+	Methods:     []grpc.MethodDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Follow",
+			Handler:       _RecordService_Follow_Handler,
+			ServerStreams: true,
+		},
+	},
+	Metadata: "leasehold/broker/v1/broker.proto",
+}
+
+const (
 	InfoService_Describe_FullMethodName = "/leasehold.broker.v1.InfoService/Describe"
 )
 

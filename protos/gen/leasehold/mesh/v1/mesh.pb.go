@@ -304,6 +304,7 @@ type PrefillVerdict struct {
 	Pages         uint32                 `protobuf:"varint,10,opt,name=pages,proto3" json:"pages,omitempty"` // pages sealed
 	Root          []byte                 `protobuf:"bytes,11,opt,name=root,proto3" json:"root,omitempty"`    // HMAC(secret, ordered digests), by P's broker
 	ComputeUs     uint64                 `protobuf:"varint,12,opt,name=compute_us,json=computeUs,proto3" json:"compute_us,omitempty"`
+	SpanUs        uint64                 `protobuf:"varint,20,opt,name=span_us,json=spanUs,proto3" json:"span_us,omitempty"` // from the start of the first step to the end of the last, which sealed the last page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -418,6 +419,13 @@ func (x *PrefillVerdict) GetRoot() []byte {
 func (x *PrefillVerdict) GetComputeUs() uint64 {
 	if x != nil {
 		return x.ComputeUs
+	}
+	return 0
+}
+
+func (x *PrefillVerdict) GetSpanUs() uint64 {
+	if x != nil {
+		return x.SpanUs
 	}
 	return 0
 }
@@ -641,6 +649,7 @@ type WorkerStatus struct {
 	GuardsOn          bool                   `protobuf:"varint,17,opt,name=guards_on,json=guardsOn,proto3" json:"guards_on,omitempty"`
 	Movers            []Mover                `protobuf:"varint,18,rep,packed,name=movers,proto3,enum=leasehold.mesh.v1.Mover" json:"movers,omitempty"`
 	SelfPrefill       bool                   `protobuf:"varint,19,opt,name=self_prefill,json=selfPrefill,proto3" json:"self_prefill,omitempty"` // decode only: it may compute a prompt itself
+	WarmUp            *WarmUp                `protobuf:"bytes,30,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`                 // prefill only; absent until it was measured
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -808,6 +817,75 @@ func (x *WorkerStatus) GetSelfPrefill() bool {
 	return false
 }
 
+func (x *WorkerStatus) GetWarmUp() *WarmUp {
+	if x != nil {
+		return x.WarmUp
+	}
+	return nil
+}
+
+// WarmUp is how long this worker took to compute m prompt tokens alone, fitted as a*m + b*m^2 microseconds over prompts of up
+// to measured_tokens. A prompt that takes far less was not computed.
+type WarmUp struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	AUs            float64                `protobuf:"fixed64,1,opt,name=a_us,json=aUs,proto3" json:"a_us,omitempty"`
+	BUs            float64                `protobuf:"fixed64,2,opt,name=b_us,json=bUs,proto3" json:"b_us,omitempty"`
+	MeasuredTokens uint32                 `protobuf:"varint,3,opt,name=measured_tokens,json=measuredTokens,proto3" json:"measured_tokens,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WarmUp) Reset() {
+	*x = WarmUp{}
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WarmUp) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WarmUp) ProtoMessage() {}
+
+func (x *WarmUp) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
+func (*WarmUp) Descriptor() ([]byte, []int) {
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *WarmUp) GetAUs() float64 {
+	if x != nil {
+		return x.AUs
+	}
+	return 0
+}
+
+func (x *WarmUp) GetBUs() float64 {
+	if x != nil {
+		return x.BUs
+	}
+	return 0
+}
+
+func (x *WarmUp) GetMeasuredTokens() uint32 {
+	if x != nil {
+		return x.MeasuredTokens
+	}
+	return 0
+}
+
 type Instance struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Service       string                 `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"` // router, prefill, decode, kvbroker
@@ -820,7 +898,7 @@ type Instance struct {
 
 func (x *Instance) Reset() {
 	*x = Instance{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[5]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +910,7 @@ func (x *Instance) String() string {
 func (*Instance) ProtoMessage() {}
 
 func (x *Instance) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[5]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +923,7 @@ func (x *Instance) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instance.ProtoReflect.Descriptor instead.
 func (*Instance) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Instance) GetService() string {
@@ -887,7 +965,7 @@ type BeatRequest struct {
 
 func (x *BeatRequest) Reset() {
 	*x = BeatRequest{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[6]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -899,7 +977,7 @@ func (x *BeatRequest) String() string {
 func (*BeatRequest) ProtoMessage() {}
 
 func (x *BeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[6]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -912,7 +990,7 @@ func (x *BeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatRequest.ProtoReflect.Descriptor instead.
 func (*BeatRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BeatRequest) GetInstance() *Instance {
@@ -944,7 +1022,7 @@ type BeatResponse struct {
 
 func (x *BeatResponse) Reset() {
 	*x = BeatResponse{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[7]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1034,7 @@ func (x *BeatResponse) String() string {
 func (*BeatResponse) ProtoMessage() {}
 
 func (x *BeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[7]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1047,7 @@ func (x *BeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeatResponse.ProtoReflect.Descriptor instead.
 func (*BeatResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{8}
 }
 
 type LeaveRequest struct {
@@ -982,7 +1060,7 @@ type LeaveRequest struct {
 
 func (x *LeaveRequest) Reset() {
 	*x = LeaveRequest{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[8]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1072,7 @@ func (x *LeaveRequest) String() string {
 func (*LeaveRequest) ProtoMessage() {}
 
 func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[8]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1085,7 @@ func (x *LeaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveRequest.ProtoReflect.Descriptor instead.
 func (*LeaveRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LeaveRequest) GetService() string {
@@ -1032,7 +1110,7 @@ type LeaveResponse struct {
 
 func (x *LeaveResponse) Reset() {
 	*x = LeaveResponse{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[9]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1122,7 @@ func (x *LeaveResponse) String() string {
 func (*LeaveResponse) ProtoMessage() {}
 
 func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[9]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1135,7 @@ func (x *LeaveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaveResponse.ProtoReflect.Descriptor instead.
 func (*LeaveResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{10}
 }
 
 type WatchRequest struct {
@@ -1069,7 +1147,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[10]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1081,7 +1159,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[10]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1094,7 +1172,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchRequest) GetService() string {
@@ -1113,7 +1191,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[11]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1203,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[11]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1216,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchResponse) GetInstances() []*Instance {
@@ -1157,7 +1235,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1247,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[12]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1260,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListRequest) GetService() string {
@@ -1201,7 +1279,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1291,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[13]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1304,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListResponse) GetListed() []*Listed {
@@ -1246,7 +1324,7 @@ type Listed struct {
 
 func (x *Listed) Reset() {
 	*x = Listed{}
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1336,7 @@ func (x *Listed) String() string {
 func (*Listed) ProtoMessage() {}
 
 func (x *Listed) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[14]
+	mi := &file_leasehold_mesh_v1_mesh_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1349,7 @@ func (x *Listed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Listed.ProtoReflect.Descriptor instead.
 func (*Listed) Descriptor() ([]byte, []int) {
-	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_mesh_v1_mesh_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Listed) GetInstance() *Instance {
@@ -1311,7 +1389,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\x10deadline_unix_ms\x18\x0e \x01(\x03R\x0edeadlineUnixMs\"M\n" +
 	"\x0fSignedAdmission\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\fR\tadmission\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xed\x02\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x86\x03\n" +
 	"\x0ePrefillVerdict\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\fR\vadmissionId\x12\x1d\n" +
 	"\n" +
@@ -1329,7 +1407,8 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	" \x01(\rR\x05pages\x12\x12\n" +
 	"\x04root\x18\v \x01(\fR\x04root\x12\x1d\n" +
 	"\n" +
-	"compute_us\x18\f \x01(\x04R\tcomputeUs\"\x95\x05\n" +
+	"compute_us\x18\f \x01(\x04R\tcomputeUs\x12\x17\n" +
+	"\aspan_us\x18\x14 \x01(\x04R\x06spanUs\"\x95\x05\n" +
 	"\rDecodeVerdict\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\fR\vadmissionId\x12\x1d\n" +
 	"\n" +
@@ -1356,7 +1435,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\tverify_us\x18\x11 \x01(\x04R\bverifyUs\x12\x18\n" +
 	"\aunsplit\x18\x12 \x01(\bR\aunsplit\x12\x1a\n" +
 	"\binstance\x18\x13 \x01(\fR\binstance\x12\x14\n" +
-	"\x05epoch\x18\x14 \x01(\x04R\x05epoch\"\x80\x05\n" +
+	"\x05epoch\x18\x14 \x01(\x04R\x05epoch\"\xb4\x05\n" +
 	"\fWorkerStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\x12'\n" +
@@ -1380,7 +1459,12 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\x06reason\x18\x10 \x01(\tR\x06reason\x12\x1b\n" +
 	"\tguards_on\x18\x11 \x01(\bR\bguardsOn\x120\n" +
 	"\x06movers\x18\x12 \x03(\x0e2\x18.leasehold.mesh.v1.MoverR\x06movers\x12!\n" +
-	"\fself_prefill\x18\x13 \x01(\bR\vselfPrefill\"\xc2\x01\n" +
+	"\fself_prefill\x18\x13 \x01(\bR\vselfPrefill\x122\n" +
+	"\awarm_up\x18\x1e \x01(\v2\x19.leasehold.mesh.v1.WarmUpR\x06warmUp\"W\n" +
+	"\x06WarmUp\x12\x11\n" +
+	"\x04a_us\x18\x01 \x01(\x01R\x03aUs\x12\x11\n" +
+	"\x04b_us\x18\x02 \x01(\x01R\x03bUs\x12'\n" +
+	"\x0fmeasured_tokens\x18\x03 \x01(\rR\x0emeasuredTokens\"\xc2\x01\n" +
 	"\bInstance\x12\x18\n" +
 	"\aservice\x18\x01 \x01(\tR\aservice\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x18\n" +
@@ -1436,7 +1520,7 @@ func file_leasehold_mesh_v1_mesh_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_mesh_v1_mesh_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_mesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_leasehold_mesh_v1_mesh_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_leasehold_mesh_v1_mesh_proto_goTypes = []any{
 	(Mover)(0),              // 0: leasehold.mesh.v1.Mover
 	(*Admission)(nil),       // 1: leasehold.mesh.v1.Admission
@@ -1444,40 +1528,42 @@ var file_leasehold_mesh_v1_mesh_proto_goTypes = []any{
 	(*PrefillVerdict)(nil),  // 3: leasehold.mesh.v1.PrefillVerdict
 	(*DecodeVerdict)(nil),   // 4: leasehold.mesh.v1.DecodeVerdict
 	(*WorkerStatus)(nil),    // 5: leasehold.mesh.v1.WorkerStatus
-	(*Instance)(nil),        // 6: leasehold.mesh.v1.Instance
-	(*BeatRequest)(nil),     // 7: leasehold.mesh.v1.BeatRequest
-	(*BeatResponse)(nil),    // 8: leasehold.mesh.v1.BeatResponse
-	(*LeaveRequest)(nil),    // 9: leasehold.mesh.v1.LeaveRequest
-	(*LeaveResponse)(nil),   // 10: leasehold.mesh.v1.LeaveResponse
-	(*WatchRequest)(nil),    // 11: leasehold.mesh.v1.WatchRequest
-	(*WatchResponse)(nil),   // 12: leasehold.mesh.v1.WatchResponse
-	(*ListRequest)(nil),     // 13: leasehold.mesh.v1.ListRequest
-	(*ListResponse)(nil),    // 14: leasehold.mesh.v1.ListResponse
-	(*Listed)(nil),          // 15: leasehold.mesh.v1.Listed
-	nil,                     // 16: leasehold.mesh.v1.Instance.MetaEntry
+	(*WarmUp)(nil),          // 6: leasehold.mesh.v1.WarmUp
+	(*Instance)(nil),        // 7: leasehold.mesh.v1.Instance
+	(*BeatRequest)(nil),     // 8: leasehold.mesh.v1.BeatRequest
+	(*BeatResponse)(nil),    // 9: leasehold.mesh.v1.BeatResponse
+	(*LeaveRequest)(nil),    // 10: leasehold.mesh.v1.LeaveRequest
+	(*LeaveResponse)(nil),   // 11: leasehold.mesh.v1.LeaveResponse
+	(*WatchRequest)(nil),    // 12: leasehold.mesh.v1.WatchRequest
+	(*WatchResponse)(nil),   // 13: leasehold.mesh.v1.WatchResponse
+	(*ListRequest)(nil),     // 14: leasehold.mesh.v1.ListRequest
+	(*ListResponse)(nil),    // 15: leasehold.mesh.v1.ListResponse
+	(*Listed)(nil),          // 16: leasehold.mesh.v1.Listed
+	nil,                     // 17: leasehold.mesh.v1.Instance.MetaEntry
 }
 var file_leasehold_mesh_v1_mesh_proto_depIdxs = []int32{
 	0,  // 0: leasehold.mesh.v1.Admission.mover:type_name -> leasehold.mesh.v1.Mover
 	0,  // 1: leasehold.mesh.v1.DecodeVerdict.mover:type_name -> leasehold.mesh.v1.Mover
 	0,  // 2: leasehold.mesh.v1.WorkerStatus.movers:type_name -> leasehold.mesh.v1.Mover
-	16, // 3: leasehold.mesh.v1.Instance.meta:type_name -> leasehold.mesh.v1.Instance.MetaEntry
-	6,  // 4: leasehold.mesh.v1.BeatRequest.instance:type_name -> leasehold.mesh.v1.Instance
-	6,  // 5: leasehold.mesh.v1.WatchResponse.instances:type_name -> leasehold.mesh.v1.Instance
-	15, // 6: leasehold.mesh.v1.ListResponse.listed:type_name -> leasehold.mesh.v1.Listed
-	6,  // 7: leasehold.mesh.v1.Listed.instance:type_name -> leasehold.mesh.v1.Instance
-	7,  // 8: leasehold.mesh.v1.RegistryService.Beat:input_type -> leasehold.mesh.v1.BeatRequest
-	9,  // 9: leasehold.mesh.v1.RegistryService.Leave:input_type -> leasehold.mesh.v1.LeaveRequest
-	11, // 10: leasehold.mesh.v1.RegistryService.Watch:input_type -> leasehold.mesh.v1.WatchRequest
-	13, // 11: leasehold.mesh.v1.RegistryService.List:input_type -> leasehold.mesh.v1.ListRequest
-	8,  // 12: leasehold.mesh.v1.RegistryService.Beat:output_type -> leasehold.mesh.v1.BeatResponse
-	10, // 13: leasehold.mesh.v1.RegistryService.Leave:output_type -> leasehold.mesh.v1.LeaveResponse
-	12, // 14: leasehold.mesh.v1.RegistryService.Watch:output_type -> leasehold.mesh.v1.WatchResponse
-	14, // 15: leasehold.mesh.v1.RegistryService.List:output_type -> leasehold.mesh.v1.ListResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	6,  // 3: leasehold.mesh.v1.WorkerStatus.warm_up:type_name -> leasehold.mesh.v1.WarmUp
+	17, // 4: leasehold.mesh.v1.Instance.meta:type_name -> leasehold.mesh.v1.Instance.MetaEntry
+	7,  // 5: leasehold.mesh.v1.BeatRequest.instance:type_name -> leasehold.mesh.v1.Instance
+	7,  // 6: leasehold.mesh.v1.WatchResponse.instances:type_name -> leasehold.mesh.v1.Instance
+	16, // 7: leasehold.mesh.v1.ListResponse.listed:type_name -> leasehold.mesh.v1.Listed
+	7,  // 8: leasehold.mesh.v1.Listed.instance:type_name -> leasehold.mesh.v1.Instance
+	8,  // 9: leasehold.mesh.v1.RegistryService.Beat:input_type -> leasehold.mesh.v1.BeatRequest
+	10, // 10: leasehold.mesh.v1.RegistryService.Leave:input_type -> leasehold.mesh.v1.LeaveRequest
+	12, // 11: leasehold.mesh.v1.RegistryService.Watch:input_type -> leasehold.mesh.v1.WatchRequest
+	14, // 12: leasehold.mesh.v1.RegistryService.List:input_type -> leasehold.mesh.v1.ListRequest
+	9,  // 13: leasehold.mesh.v1.RegistryService.Beat:output_type -> leasehold.mesh.v1.BeatResponse
+	11, // 14: leasehold.mesh.v1.RegistryService.Leave:output_type -> leasehold.mesh.v1.LeaveResponse
+	13, // 15: leasehold.mesh.v1.RegistryService.Watch:output_type -> leasehold.mesh.v1.WatchResponse
+	15, // 16: leasehold.mesh.v1.RegistryService.List:output_type -> leasehold.mesh.v1.ListResponse
+	13, // [13:17] is the sub-list for method output_type
+	9,  // [9:13] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_mesh_v1_mesh_proto_init() }
@@ -1491,7 +1577,7 @@ func file_leasehold_mesh_v1_mesh_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_mesh_v1_mesh_proto_rawDesc), len(file_leasehold_mesh_v1_mesh_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
