@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay
+golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -30,6 +30,11 @@ build: deps ## build the five binaries into build/bin
 	@scripts/progress.sh build go build -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./prefill/cmd/leasehold-prefill \
 	  ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
 
+build-faults: deps ## build them with the fault kit (tag faults) into build/faults/bin
+	@mkdir -p build/faults/bin
+	@scripts/progress.sh build-faults go build -tags faults -o build/faults/bin/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker \
+	  ./prefill/cmd/leasehold-prefill ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
+
 consul: deps ## build a real Consul server (once, cached) into build/bin
 	@scripts/progress.sh consul consul/build.sh $(BIN)/consul
 
@@ -42,7 +47,7 @@ demo: model build ## ask one question through the split path, show what happened
 up: model build ## start the mesh and leave it running: prints URLs, a key and a curl line
 	@$(BIN)/leasehold up --model $(MODEL)
 
-test: model consul build pyclient ## every test of the workspace, with a real Consul; closes with their number
+test: model consul build build-faults pyclient ## every test of the workspace, with a real Consul; closes with their number
 	@scripts/test.sh
 
 lint: deps ## gofmt, vet, golangci-lint, buf lint, generated code up to date
@@ -102,4 +107,4 @@ fuzz: model ## each fuzz target for a minute
 	@scripts/fuzz.sh 60s
 
 clean: ## remove what was built (the model and the peer stay)
-	@rm -rf build/bin build/run build/cache
+	@rm -rf build/bin build/faults build/run build/cache

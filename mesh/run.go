@@ -179,6 +179,9 @@ func (s *Server) release() error {
 			_ = ln.Close() // closed before, by the server that served it
 		}
 	}
+	if s.faults != nil {
+		_ = s.faults.Close()
+	}
 	if s.discovery != nil {
 		err = s.discovery.Close()
 	}

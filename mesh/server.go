@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -49,7 +50,8 @@ type Server struct {
 	mux       *http.ServeMux
 	draining  chan struct{}
 	close     func() error
-	stuck     bool // a handler outlived the drain: stopping again would wait for it
+	faults    io.Closer // of a faults build; else nil
+	stuck     bool      // a handler outlived the drain: stopping again would wait for it
 
 	mu    sync.Mutex
 	hooks []func(context.Context)
@@ -83,6 +85,9 @@ func (s *Server) open(ctx context.Context, opts []grpc.ServerOption) (err error)
 	s.Meter, s.Tracer = s.telemetry.Meter(), s.telemetry.Tracer()
 	if s.Boundary, err = boundary.New(s.Meter, time.Now); err != nil {
 		return errs.Mark(err, errs.Internal)
+	}
+	if err := s.openFaults(); err != nil {
+		return err
 	}
 	if s.grpcLn, err = net.Listen("tcp", s.conf.Listen); err != nil {
 		return errs.New(errs.Invalid, "-listen: %w", err)

@@ -11,11 +11,11 @@ import (
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	prefillv1 "leasehold.dev/protos/gen/leasehold/prefill/v1"
 	"leasehold.dev/protos/pagesum"
-	"leasehold.dev/protos/proof"
 )
 
 // tellTime is how long a worker tries to tell its broker how something ended.
@@ -80,26 +80,27 @@ func (s *Service) reserve(ctx context.Context, l *link, req *prefillv1.RunReques
 		return nil, err
 	}
 	switch n := a.PromptTokens; {
-	case n > l.Limit:
+	case n > l.Limit && !fault.Off(fault.LimitPrefill):
 		return nil, errs.New(errs.Limit, "prefill: a prompt of %d tokens, this worker's limit is %d (pool of %d pages)", n, l.Limit, l.Facts.PoolPages)
 	case n < 2:
 		return nil, errs.New(errs.Invalid, "prefill: a prompt of %d tokens leaves nothing to compute", n)
 	}
+	ids, pages := stubbed(req.TokenIds)
 	ctx, cancel := context.WithDeadline(ctx, worker.Deadline(a))
-	task, err := l.Admit(a.Tenant, a.PromptTokens-1, worker.Deadline(a))
+	task, err := l.Admit(a.Tenant, uint32(len(ids))-1, worker.Deadline(a))
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	lease, err := l.Broker.Reserve(ctx, client.Reservation{
-		Admission: req.Admission, Role: brokerv1.Role_ROLE_SOURCE, TokenIDs: req.TokenIds, Pages: proof.Pages(a.PromptTokens, 0),
+		Admission: req.Admission, Role: brokerv1.Role_ROLE_SOURCE, TokenIDs: ids, Pages: pages,
 	})
 	if err != nil {
 		task.Cancel(err)
 		cancel()
 		return nil, err
 	}
-	return s.newJob(ctx, cancel, l, a, req.TokenIds, task, lease), nil
+	return s.newJob(ctx, cancel, l, a, ids, task, lease), nil
 }
 
 // refuse tells the waiting decode side why this worker will not serve an admission.
@@ -126,7 +127,7 @@ func (s *Service) status() *meshv1.WorkerStatus {
 
 // atRest digests pages of a lease for an engine whose guards are off; nil when the engine gives digests itself.
 func (s *Service) atRest(l *link, lease *client.Lease) func(place, rows uint32) (pagesum.Digest, error) {
-	if s.host.GuardsOn() {
+	if s.host.Digests() {
 		return nil
 	}
 	e, m := s.host.Engine(), l.Broker.Mapping()

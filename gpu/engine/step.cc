@@ -58,7 +58,7 @@ bool plan(lh_engine::SeqSlot &slot, const lh_work &w) {
   s.faults.clear();
   if (slot.first_fault.kind) {
     s.faults.push_back(slot.first_fault);
-  } else if (w.pos != s.length) {
+  } else if (w.pos != s.length && !guard_off(LH_OFF_LENGTH)) {
     s.faults.push_back({LH_FAULT_LENGTH, s.id, s.length, 0, w.pos, s.length});
   } else if (need > room) {
     s.faults.push_back({LH_FAULT_PAGES, s.id, uint32_t(s.pages.size()), 0, need, room});
@@ -82,7 +82,8 @@ void poison(lh_engine *e, const lh_work &w, lh_engine::SeqSlot &slot, lh_result 
 
 void commit(lh_engine *e, const Item &it, lh_result &r, Out &out) {
   Seq &s = *it.seq;
-  s.length += it.count;
+  s.length = it.pos + it.count; // pos was the length; a faults build may let the plan own it
+  after_append(it);
   const uint32_t first = it.pos / kPageTokens, n = pages_touched(it.pos, it.count);
   for (uint32_t p = 0; it.sums && p < n; p++) {
     lh_page_digest &d = out.digests[out.n_digests++];

@@ -43,6 +43,7 @@ func (e *Engine) Step(work []Work) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
+	faultyStep()
 	rc := C.lh_step(e.ptr, first(m.work), C.uint32_t(len(m.work)), (*C.int32_t)(first(m.tokens)), C.uint32_t(len(m.tokens)),
 		first(m.results), (*C.float)(first(m.logits)), C.uint32_t(rows), (*C.uint64_t)(first(m.lanes)),
 		first(m.pages), C.uint32_t(len(m.pages)), &e.nDigests, first(m.faults), C.uint32_t(len(m.faults)), &e.nFaults,

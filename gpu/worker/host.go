@@ -13,6 +13,7 @@ import (
 	"leasehold.dev/gpu/runner"
 	"leasehold.dev/model"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 )
 
 // Backoff of the attach loop: doubled from the first to the last after each failure.
@@ -106,8 +107,18 @@ func (h *Host[B]) Model() *model.Model { return h.model }
 // Engine is for what does not step: its layout, keys and class.
 func (h *Host[B]) Engine() *engine.Engine { return h.engine }
 
-// GuardsOn says whether tags are checked.
-func (h *Host[B]) GuardsOn() bool { return !h.conf.GuardsOff }
+// Digests says whether the engine digests what it appends.
+func (h *Host[B]) Digests() bool { return !h.conf.GuardsOff }
+
+// GuardsOn says whether every guard of this process, and of its broker as far as that has told, is on.
+func (h *Host[B]) GuardsOn() bool {
+	if h.conf.GuardsOff || fault.AnyOff() {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.link == nil || !h.dial.Pool(h.link.Broker).GuardsOff
+}
 
 // Promise is the most tokens of one request that clients are told.
 func (h *Host[B]) Promise() uint32 { return h.promise }
@@ -144,6 +155,7 @@ func pause(ctx context.Context, d time.Duration) {
 
 // attach holds one attachment from its beginning to its end. The error says why there is none now.
 func (h *Host[B]) attach(ctx context.Context) (attached bool, err error) {
+	fault.At(fault.WorkerAttach)
 	dialing, cancel := context.WithTimeout(ctx, dialTime)
 	b, err := h.dial.Attach(dialing, h.own())
 	cancel()

@@ -37,6 +37,7 @@ type Facts struct {
 type PoolState struct {
 	Pages, Free uint32
 	Draining    bool
+	GuardsOff   bool
 }
 
 // Dial is how a worker reaches its broker.

@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 )
 
@@ -29,7 +30,7 @@ func (h *Host[B]) look() (l *Link[B], reason string) {
 		return nil, reason
 	case drains:
 		return l, "it drains"
-	case l.Limit < h.promise:
+	case l.Limit < h.promise && !fault.Off(fault.LimitPrefill) && !fault.Off(fault.LimitDecode):
 		return l, fmt.Sprintf("derived limit of %d tokens (%d pages of %d, context of %d) is below the promise of %d",
 			l.Limit, l.Facts.PoolPages, layout.PageTokens, h.model.Config.ContextLength, h.promise)
 	}

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 )
 
@@ -40,6 +41,7 @@ type Info struct {
 type PoolState struct {
 	Pages, Free uint32
 	Draining    bool
+	GuardsOff   bool // a guard of the broker is turned off
 }
 
 // Client is one attach handle.
@@ -183,8 +185,11 @@ func (c *Client) news(m *brokerv1.WatchResponse) {
 	defer c.mu.Unlock()
 	switch e := m.Event.(type) {
 	case *brokerv1.WatchResponse_Pool:
-		c.pool = PoolState{Pages: e.Pool.GetPages(), Free: e.Pool.GetFree(), Draining: e.Pool.GetDraining()}
+		c.pool = PoolState{Pages: e.Pool.GetPages(), Free: e.Pool.GetFree(), Draining: e.Pool.GetDraining(), GuardsOff: e.Pool.GetGuardsOff()}
 	case *brokerv1.WatchResponse_Revoked:
+		if fault.At(fault.ClientRevoked) == fault.Drop {
+			return
+		}
 		why := revokeError(e.Revoked)
 		if l := c.leases[string(e.Revoked.GetLease())]; l != nil {
 			l.revoke(why)

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/pagesum"
@@ -143,13 +144,13 @@ func (l *Lease) Hash() []byte { return proof.LeaseHash(l.ID) }
 
 // Seal hands complete pages to the broker, in page order, each once.
 func (l *Lease) Seal(ctx context.Context, pages []Seal) error {
-	_, err := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Pages: seals(pages)})
+	_, err := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.spoken(), Pages: seals(pages)})
 	return errs.FromStatus(err)
 }
 
 // Finish ends a SOURCE lease with its last pages. rows is the count over the lease's whole life.
 func (l *Lease) Finish(ctx context.Context, pages []Seal, rows uint32) (Finish, error) {
-	r, err := l.c.rpc.Finish(ctx, &brokerv1.FinishRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch, Pages: seals(pages), Rows: rows})
+	r, err := l.c.rpc.Finish(ctx, &brokerv1.FinishRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.spoken(), Pages: seals(pages), Rows: rows})
 	if err != nil {
 		return Finish{}, errs.FromStatus(err)
 	}
@@ -158,7 +159,7 @@ func (l *Lease) Finish(ctx context.Context, pages []Seal, rows uint32) (Finish, 
 
 // AwaitOwned waits until the pages of a DESTINATION lease have arrived and were verified.
 func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
-	r, err := l.c.rpc.AwaitOwned(ctx, &brokerv1.AwaitOwnedRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch})
+	r, err := l.c.rpc.AwaitOwned(ctx, &brokerv1.AwaitOwnedRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.spoken()})
 	if err != nil {
 		return nil, errs.FromStatus(err)
 	}
@@ -199,6 +200,14 @@ func (l *Lease) retire(ctx context.Context, req *brokerv1.RetireRequest, faults 
 		l.c.persist(say)
 	}
 	return errs.FromStatus(err)
+}
+
+// spoken is the epoch that the broker is told.
+func (l *Lease) spoken() uint64 {
+	if fault.At(fault.ClientEpoch) == fault.StaleEpoch {
+		return l.Epoch - 1
+	}
+	return l.Epoch
 }
 
 func (c *Client) drop(l *Lease) {

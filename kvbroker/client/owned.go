@@ -5,6 +5,7 @@ import (
 
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	"leasehold.dev/protos/pagesum"
 )
@@ -20,9 +21,13 @@ type Owned struct {
 func newOwned(r *brokerv1.AwaitOwnedResponse) (*Owned, error) {
 	o := &Owned{r: r}
 	o.pages, o.tags = split(r.Pages)
-	if n := len(r.GetCompletion().GetDigests()); n == 0 || n != int(r.ExpectedPages) || n > len(o.pages) {
+	if n := len(r.GetCompletion().GetDigests()); (n == 0 || n != int(r.ExpectedPages) || n > len(o.pages)) && !fault.Off(fault.Counts) {
 		return nil, errs.New(errs.Corrupt, "owned: %d digests, %d pages expected, %d granted", n, r.ExpectedPages, len(o.pages))
 	} else if r.Rows%pagesum.PageTokens != 0 {
+		if n == 0 || fault.Off(fault.Counts) { // the digest that there is need not be of the last page
+			o.start = &pagesum.Digest{}
+			return o, nil
+		}
 		last := r.Completion.Digests[n-1]
 		if len(last) != len(pagesum.Digest{}) {
 			return nil, errs.New(errs.Corrupt, "owned: a page digest of %d bytes", len(last))

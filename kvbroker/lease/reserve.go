@@ -3,6 +3,7 @@ package lease
 import (
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	"leasehold.dev/protos/pagesum"
 )
 
@@ -121,7 +122,8 @@ func (t *Table) checkRoom(ev Reserve, take uint32) error {
 // take moves n pages from the free list to e. Destination pages stay Nobody's.
 func (t *Table) take(s *step, e *entry, n uint32) {
 	e.pages = make([]uint32, n)
-	if e.role != Destination {
+	tagged := e.role != Destination || fault.Off(fault.Nobody)
+	if tagged {
 		s.tags = make([]PageTag, 0, n)
 	}
 	for i := range e.pages {
@@ -130,7 +132,7 @@ func (t *Table) take(s *step, e *entry, n uint32) {
 		e.pages[i] = p
 		t.pages[p].generation = t.nextPair()
 		t.set(p, e.state)
-		if e.role != Destination {
+		if tagged {
 			t.tag(s, e, p)
 		}
 	}

@@ -1,6 +1,9 @@
 package lease
 
-import "leasehold.dev/protos/errs"
+import (
+	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
+)
 
 func (t *Table) seal(s *step, ev Seal) error {
 	e, err := t.owned(ev.Ref)
@@ -26,14 +29,14 @@ func (t *Table) finish(s *step, ev Finish) error {
 	if e.role != Source {
 		return errs.New(errs.Invalid, "finish: lease %s is a %v's", e.id, e.role)
 	}
-	if ev.Rows != e.rows {
+	if ev.Rows != e.rows && !fault.Off(fault.Counts) {
 		return errs.New(errs.Invalid, "finish: %d rows appended, the lease is for %d", ev.Rows, e.rows)
 	}
 	fresh, err := e.checkSeals(ev.Seals, true)
 	if err != nil {
 		return err
 	}
-	if n := len(e.seals) + len(fresh); n != len(e.pages) {
+	if n := len(e.seals) + len(fresh); n != len(e.pages) && !fault.Off(fault.Counts) {
 		return errs.New(errs.Invalid, "finish: %d of %d pages are sealed", n, len(e.pages))
 	}
 	if e.finished {
@@ -61,13 +64,13 @@ func (e *entry) checkSeals(seals []PageSeal, last bool) ([]PageSeal, error) {
 					n.Rows, n.Digest, old.Rows, old.Digest)
 			}
 			continue
-		case n.Digest.IsZero():
+		case n.Digest.IsZero() && !fault.Off(fault.Digest):
 			return nil, errs.New(errs.Corrupt, "seal: page %d has no digest", n.Index)
 		}
 		switch want := e.fullRows(n.Index); {
-		case n.Rows != want:
+		case n.Rows != want && !fault.Off(fault.Counts):
 			return nil, errs.New(errs.Invalid, "seal: page %d with %d rows, its place holds %d", n.Index, n.Rows, want)
-		case want < pageTokens && !last:
+		case want < pageTokens && !last && !fault.Off(fault.Counts):
 			return nil, errs.New(errs.Invalid, "seal: page %d with %d rows is for finish", n.Index, want)
 		}
 		fresh = append(fresh, n)

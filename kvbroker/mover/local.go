@@ -20,7 +20,7 @@ type Local struct {
 // OpenLocal makes a Pull from a source of the same broker. ctx bounds the whole Pull.
 func OpenLocal(ctx context.Context, src Source) *Local {
 	ctx, stop := context.WithCancel(ctx)
-	return &Local{ctx, stop, src}
+	return &Local{ctx, stop, faultySource(src, 0)}
 }
 
 // Close ends the Pull; before its Completion that is a cancel.

@@ -47,6 +47,7 @@ func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
 // Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
 // Completion. When it returns, page memory is not read any more.
 func Serve(stream ServerStream, src Source, pageBytes uint32) error {
+	stream, src = faultyStream(stream), faultySource(src, pageBytes)
 	err := stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Attached{Attached: &brokerv1.PullAttached{}}})
 	if err != nil {
 		return errs.FromStatus(err)

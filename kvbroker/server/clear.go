@@ -7,6 +7,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/mesh/boundary"
+	"leasehold.dev/protos/fault"
 )
 
 // suspects are the attach handles whose process could have written a page late. mu guards them.
@@ -62,7 +63,11 @@ func (b *Broker) clearLease(z lease.Zero) {
 		if b.condemned(p) && b.withhold(p, "a page that was cleared is not zero at its grant") {
 			continue
 		}
-		b.pool.Zero(p)
+		b.spoilBeforeClear(p)
+		if !fault.Off(fault.Zero) {
+			b.pool.Zero(p)
+		}
+		b.spoilAfterClear(p)
 		clean = append(clean, p)
 	}
 	if len(clean) > 0 {

@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/kvbroker/transfer"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/proof"
@@ -18,6 +19,7 @@ import (
 
 // reserve is one Reserve, checked and carried out. On error nothing stays reserved.
 func (b *Broker) reserve(ctx context.Context, c *call, req *brokerv1.ReserveRequest) (*brokerv1.ReserveResponse, error) {
+	fault.At(fault.BrokerReserve)
 	a, err := proof.Open(b.cfg.AdmissionKey, req.Admission, req.TokenIds)
 	if err != nil {
 		return nil, err
@@ -78,6 +80,9 @@ func lifePages(a *meshv1.Admission) uint64 {
 
 // checkPages compares the worker's count with the broker's own.
 func (b *Broker) checkPages(own uint64, worker uint32) error {
+	if fault.Off(fault.Counts) {
+		return nil
+	}
 	if own > uint64(b.cfg.Pages) {
 		return errs.New(errs.Limit, "reserve: %d pages are needed, the pool has %d", own, b.cfg.Pages)
 	}
@@ -121,6 +126,9 @@ func (b *Broker) reserveSource(ctx context.Context, c *call, a *meshv1.Admission
 	from, rows, want := p.core.Want()
 	if err := b.checkPages(uint64(want), req.Pages); err != nil {
 		return nil, err
+	}
+	if fault.Off(fault.Counts) { // then what the worker says is all that there is
+		want, rows = req.Pages, uint32(len(req.TokenIds))-1
 	}
 	h, pages, err := b.take(c, a, lease.Reserve{Role: lease.Source, Pages: want, Rows: rows})
 	if err != nil {
@@ -279,7 +287,7 @@ func (b *Broker) takeLocked(c *call, a *meshv1.Admission, ev lease.Reserve) (lea
 	h := &held{id: ev.Lease, ref: lease.Ref{Lease: ev.Lease, Attach: ev.Attach, Epoch: g.Epoch}, tenant: ev.Tenant,
 		use: u, since: time.Now(), call: c}
 	b.held[h.id] = h
-	h.expireAt(b, deadlineOf(a))
+	h.expireAt(b, faultyDeadline(deadlineOf(a)))
 	return g, h, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	"leasehold.dev/protos/pagesum"
 	"leasehold.dev/protos/proof"
@@ -141,6 +142,9 @@ func (s *workerService) Retire(_ context.Context, req *brokerv1.RetireRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if fault.At(fault.BrokerRetired) == fault.Drop {
+		return &brokerv1.RetireResponse{}, nil
+	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	explained := s.b.table.Check(ref) != nil // the lease had ended when the worker's kernels met the tags
@@ -224,7 +228,7 @@ func (s *workerService) Watch(req *brokerv1.WatchRequest, stream grpc.ServerStre
 	last := (*brokerv1.Pool)(nil)
 	for {
 		now, revokes := b.newsFor(h)
-		if last == nil || now.Free != last.Free || now.Draining != last.Draining {
+		if last == nil || now.Free != last.Free || now.Draining != last.Draining || now.GuardsOff != last.GuardsOff {
 			if err := stream.Send(&brokerv1.WatchResponse{Event: &brokerv1.WatchResponse_Pool{Pool: now}}); err != nil {
 				return err
 			}
@@ -268,7 +272,7 @@ func (b *Broker) newsFor(h *handle) (*brokerv1.Pool, []*brokerv1.Revoked) {
 	defer b.mu.Unlock()
 	revokes := h.revokes
 	h.revokes = nil
-	return &brokerv1.Pool{Pages: b.cfg.Pages, Free: b.table.Free(), Draining: b.table.Draining() != ""}, revokes
+	return &brokerv1.Pool{Pages: b.cfg.Pages, Free: b.table.Free(), Draining: b.table.Draining() != "", GuardsOff: fault.AnyOff()}, revokes
 }
 
 // refOf checks the handle too: a dead one may do nothing but retire.

@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 )
 
@@ -117,7 +118,7 @@ func (r *Receiver) allSent(a Sent) (Progress, error) {
 		return Progress{}, errs.New(errs.Corrupt, "pull: sent twice")
 	case r.offset > 0:
 		return Progress{}, errs.New(errs.Corrupt, "pull: page %d is short: %d of %d bytes", r.place, r.offset, r.e.PageBytes)
-	case a.Pages != r.e.Pages || r.place != r.e.Pages:
+	case (a.Pages != r.e.Pages || r.place != r.e.Pages) && !fault.Off(fault.Counts):
 		return Progress{}, errs.New(errs.Corrupt, "pull: %d pages sent, %d arrived, %d expected", a.Pages, r.place, r.e.Pages)
 	}
 	r.sent = true

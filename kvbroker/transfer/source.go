@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/proof"
@@ -81,7 +82,7 @@ type Send struct {
 //	Invalid  nothing to move, or the admission is for other weights
 //	Corrupt  the receiver's numbers are not the admission's, or a field is missing
 func NewSource(own Broker, a *meshv1.Admission, open *brokerv1.PullOpen) (*Source, error) {
-	if !bytes.Equal(open.GetToInstance(), own.Instance) {
+	if !bytes.Equal(open.GetToInstance(), own.Instance) && !fault.Off(fault.Epoch) {
 		return nil, errs.New(errs.Stale, "pull: for instance %s, this is %s", short(open.GetToInstance()), short(own.Instance))
 	}
 	if !bytes.Equal(a.GetModelRevision(), own.ModelRevision) {
@@ -95,7 +96,7 @@ func NewSource(own Broker, a *meshv1.Admission, open *brokerv1.PullOpen) (*Sourc
 	if err != nil {
 		return nil, err
 	}
-	if open.Rows != rows || open.Pages != pages {
+	if (open.Rows != rows || open.Pages != pages) && !fault.Off(fault.Counts) {
 		return nil, errs.New(errs.Corrupt, "pull: %d rows in %d pages asked, %d tokens from %d have %d in %d", open.Rows, open.Pages,
 			n, open.FromToken, rows, pages)
 	}
@@ -139,10 +140,10 @@ func (s *Source) bind(o Bound) (Send, error) {
 	if s.bound {
 		return Send{}, errs.New(errs.Invalid, "pull: a second source lease")
 	}
-	if o.Pages != s.pages || o.Rows != s.rows {
+	if (o.Pages != s.pages || o.Rows != s.rows) && !fault.Off(fault.Counts) {
 		return Send{}, errs.New(errs.Corrupt, "pull: lease of %d rows in %d pages, %d in %d asked", o.Rows, o.Pages, s.rows, s.pages)
 	}
-	if !bytes.Equal(o.PromptDigest, s.admission.PromptDigest) {
+	if !bytes.Equal(o.PromptDigest, s.admission.PromptDigest) && !fault.Off(fault.PromptDigest) {
 		return Send{}, errs.New(errs.Corrupt, "pull: the lease is for prompt %s, the admission for %s", short(o.PromptDigest),
 			short(s.admission.PromptDigest))
 	}
@@ -162,10 +163,10 @@ func (s *Source) seal(seals []lease.PageSeal) (Send, error) {
 			continue
 		case n.Index != next || next >= s.pages:
 			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed, next is %d of %d", n.Index, next, s.pages)
-		case n.Rows != rowsOf(s.rows, next):
+		case n.Rows != rowsOf(s.rows, next) && !fault.Off(fault.Counts):
 			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed with %d rows, its place holds %d", next, n.Rows,
 				rowsOf(s.rows, next))
-		case n.Digest.IsZero():
+		case n.Digest.IsZero() && !fault.Off(fault.Digest):
 			return Send{}, errs.New(errs.Corrupt, "pull: page %d sealed without a digest", next)
 		}
 		s.digests = append(s.digests, bytes.Clone(n.Digest[:]))
@@ -183,7 +184,7 @@ func (s *Source) finish(o Finished) (Send, error) {
 	if err != nil {
 		return Send{}, err
 	}
-	if o.Rows != s.appended || s.appended != s.rows || uint32(len(s.digests)) != s.pages {
+	if (o.Rows != s.appended || s.appended != s.rows || uint32(len(s.digests)) != s.pages) && !fault.Off(fault.Counts) {
 		return Send{}, errs.New(errs.Corrupt, "pull: finished with %d rows, %d appended in %d pages, %d in %d asked", o.Rows,
 			s.appended, len(s.digests), s.rows, s.pages)
 	}
@@ -197,7 +198,7 @@ func (s *Source) complete(o Received) (Send, error) {
 		return Send{}, errs.New(errs.Corrupt, "pull: received %d pages before all were sent", o.Pages)
 	case s.received:
 		return Send{}, errs.New(errs.Corrupt, "pull: received twice")
-	case o.Pages != s.pages || o.Bytes != want:
+	case (o.Pages != s.pages || o.Bytes != want) && !fault.Off(fault.Counts):
 		return Send{}, errs.New(errs.Corrupt, "pull: received %d pages of %d bytes in all, %d of %d were sent", o.Pages, o.Bytes,
 			s.pages, want)
 	}
@@ -216,6 +217,7 @@ func (s *Source) complete(o Received) (Send, error) {
 		PromptDigest:        s.prompt,
 		Digests:             s.digests,
 	}
+	misstate(c)
 	if err := proof.Seal(s.secret, c); err != nil {
 		return Send{}, err
 	}

@@ -1190,6 +1190,7 @@ type Pool struct {
 	Pages         uint32                 `protobuf:"varint,1,opt,name=pages,proto3" json:"pages,omitempty"`
 	Free          uint32                 `protobuf:"varint,2,opt,name=free,proto3" json:"free,omitempty"`
 	Draining      bool                   `protobuf:"varint,3,opt,name=draining,proto3" json:"draining,omitempty"`
+	GuardsOff     bool                   `protobuf:"varint,4,opt,name=guards_off,json=guardsOff,proto3" json:"guards_off,omitempty"` // a guard of the broker is turned off, which only a faults build can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1241,6 +1242,13 @@ func (x *Pool) GetFree() uint32 {
 func (x *Pool) GetDraining() bool {
 	if x != nil {
 		return x.Draining
+	}
+	return false
+}
+
+func (x *Pool) GetGuardsOff() bool {
+	if x != nil {
+		return x.GuardsOff
 	}
 	return false
 }
@@ -2922,11 +2930,13 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\rWatchResponse\x12/\n" +
 	"\x04pool\x18\x01 \x01(\v2\x19.leasehold.broker.v1.PoolH\x00R\x04pool\x128\n" +
 	"\arevoked\x18\x02 \x01(\v2\x1c.leasehold.broker.v1.RevokedH\x00R\arevokedB\a\n" +
-	"\x05event\"L\n" +
+	"\x05event\"k\n" +
 	"\x04Pool\x12\x14\n" +
 	"\x05pages\x18\x01 \x01(\rR\x05pages\x12\x12\n" +
 	"\x04free\x18\x02 \x01(\rR\x04free\x12\x1a\n" +
-	"\bdraining\x18\x03 \x01(\bR\bdraining\"K\n" +
+	"\bdraining\x18\x03 \x01(\bR\bdraining\x12\x1d\n" +
+	"\n" +
+	"guards_off\x18\x04 \x01(\bR\tguardsOff\"K\n" +
 	"\aRevoked\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\fR\x05lease\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\rR\x04code\x12\x16\n" +

@@ -1,0 +1,6 @@
+//go:build !faults
+
+package runner
+
+// misplan does nothing in a release build.
+func (*Runner) misplan() {}

@@ -1,0 +1,141 @@
+//go:build faults
+
+package mover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+
+	"leasehold.dev/protos/fault"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+)
+
+// faultySource wraps the sending side of any mover with the points mover/page, mover/read and mover/complete.
+func faultySource(src Source, pageBytes uint32) Source {
+	return &badSource{Source: src, pageBytes: pageBytes}
+}
+
+type badSource struct {
+	Source
+	pageBytes uint32
+	queue     []uint32 // places that come next, before the source's own
+	last      bool     // the source has none left
+}
+
+func (s *badSource) Next(ctx context.Context) (uint32, error) {
+	if len(s.queue) > 0 {
+		place := s.queue[0]
+		s.queue = s.queue[1:]
+		return place, nil
+	}
+	if s.last {
+		return 0, io.EOF
+	}
+	place, err := s.Source.Next(ctx)
+	if err != nil {
+		return place, err
+	}
+	switch fault.At(fault.MoverPage) {
+	case fault.Drop:
+		return s.Next(ctx)
+	case fault.Duplicate:
+		s.queue = append(s.queue, place)
+	case fault.Reorder:
+		next, err := s.Source.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			s.last = true
+			return place, nil
+		}
+		s.queue = append(s.queue, place)
+		return next, err
+	}
+	return place, nil
+}
+
+func (s *badSource) Read(place, off uint32, dst []byte) error {
+	err := s.Source.Read(place, off, dst)
+	if err != nil {
+		return err
+	}
+	switch fault.At(fault.MoverRead) {
+	case fault.Corrupt:
+		dst[fault.N(fault.MoverRead)%len(dst)] ^= 0x10
+	case fault.Truncate:
+		clear(dst[len(dst)/2:])
+	}
+	return nil
+}
+
+func (s *badSource) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
+	c, err := s.Source.Complete(pages, size)
+	if err != nil {
+		return c, err
+	}
+	switch fault.At(fault.MoverComplete) {
+	case fault.Drop:
+		return nil, nil
+	case fault.Corrupt:
+		c = proto.Clone(c).(*brokerv1.Completion)
+		c.Mac[0] ^= 1
+	case fault.Truncate:
+		c = proto.Clone(c).(*brokerv1.Completion)
+		c.Mac = nil
+	case fault.StaleEpoch:
+		c = proto.Clone(c).(*brokerv1.Completion)
+		c.Epoch--
+	}
+	return c, nil
+}
+
+// faultyStream wraps what goes over the wire with the point mover/wire.
+func faultyStream(s ServerStream) ServerStream { return &badStream{ServerStream: s} }
+
+type badStream struct {
+	ServerStream
+	late any // goes out after the next
+}
+
+func (s *badStream) SendMsg(m any) error {
+	var again any
+	switch fault.At(fault.MoverWire) {
+	case fault.Drop:
+		return nil
+	case fault.Duplicate:
+		again = copyOf(m)
+	case fault.Reorder:
+		if s.late == nil {
+			s.late = m
+			return nil
+		}
+	case fault.Truncate:
+		m = changed(m, func(b []byte) []byte { return b[:max(partHeader+1, len(b)/2)] })
+	case fault.Corrupt:
+		m = changed(m, func(b []byte) []byte { b[len(b)-1-fault.N(fault.MoverWire)%(len(b)-partHeader)] ^= 0x10; return b })
+	}
+	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil {
+		return nil // a Completion that was dropped: the stream ends well without it
+	}
+	err := s.ServerStream.SendMsg(m)
+	for _, next := range []any{s.late, again} {
+		if next != nil && err == nil {
+			err = s.ServerStream.SendMsg(next)
+		}
+	}
+	s.late = nil
+	return err
+}
+
+func copyOf(m any) any { return changed(m, func(b []byte) []byte { return b }) }
+
+// changed is m with other bytes, when it is a part of a page.
+func changed(m any, f func([]byte) []byte) any {
+	if p, ok := m.(*part); ok {
+		return &part{mem.SliceBuffer(f(bytes.Clone(p.buf.ReadOnlyData())))}
+	}
+	return m
+}
