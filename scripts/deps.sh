@@ -13,6 +13,7 @@ for p in "$@"; do
   case $p in
     cmake) command -v cmake >/dev/null || need+=(cmake) ;;
     simde) [ -f /usr/include/simde/x86/avx512.h ] || need+=(libsimde-dev) ;;
+    promtool) command -v promtool >/dev/null || need+=(prometheus) ;;
     ninja) command -v ninja >/dev/null || need+=(ninja-build) ;;
     *) echo "deps: unknown package $p" >&2; exit 2 ;;
   esac

@@ -41,12 +41,13 @@ type WorkerInfo struct {
 
 // Snapshot is the table for operators. It costs O(leases + tenants).
 type Snapshot struct {
-	Pages    uint32
-	States   [States]uint32 // pages in each state
-	Draining string         // why nothing is granted; empty: granting
-	Leases   []Info         // oldest first
-	Tenants  []TenantUse    // that hold pages, by name
-	Workers  []WorkerInfo   // oldest first
+	Pages         uint32
+	States        [States]uint32 // pages in each state
+	QuarantineCap uint32         // pages
+	Draining      string         // why nothing is granted; empty: granting
+	Leases        []Info         // oldest first
+	Tenants       []TenantUse    // that hold pages, by name
+	Workers       []WorkerInfo   // oldest first
 }
 
 // Get returns what is known of a lease that has not reached Zeroing.
@@ -84,7 +85,7 @@ func (t *Table) Draining() string {
 
 // Snapshot for operators. It costs O(leases + tenants), and is a copy.
 func (t *Table) Snapshot() Snapshot {
-	s := Snapshot{Pages: t.cfg.Pages, States: t.count, Draining: t.Draining()}
+	s := Snapshot{Pages: t.cfg.Pages, States: t.count, QuarantineCap: t.cfg.QuarantineCap, Draining: t.Draining()}
 	for _, e := range oldestFirst(t.leases) {
 		s.Leases = append(s.Leases, e.info())
 	}

@@ -14,17 +14,18 @@ import (
 
 // Names of the broker's metrics.
 const (
-	MetricPages       = "leasehold_broker_pages"        // gauge by state: pages of the pool
-	MetricWithheld    = "leasehold_broker_withheld"     // gauge: cleared pages kept back after a late write
-	MetricLeases      = "leasehold_broker_leases"       // gauge by role and state
-	MetricWorkers     = "leasehold_broker_workers"      // gauge: attached processes
-	MetricPulls       = "leasehold_broker_pulls"        // gauge: parked or running, at the sending side
-	MetricSendBuffers = "leasehold_broker_send_buffers" // gauge: not given back by the transport
-	MetricLeaseEvents = "leasehold_broker_lease_events" // counter by event and role
-	MetricPullBytes   = "leasehold_broker_pull_bytes"   // counter: page bytes that arrived
-	MetricRefused     = "leasehold_broker_refused"      // counter by what and kind
-	MetricIncidents   = "leasehold_broker_incidents"    // counter by kind: late_write, transfer, source, fault
-	MetricFaults      = "leasehold_broker_faults"       // counter by explained: fault records of workers
+	MetricPages       = "leasehold_broker_pages"                // gauge by state: pages of the pool
+	MetricQuarantine  = "leasehold_broker_quarantine_cap_pages" // gauge: with more than this in quarantine nothing is granted
+	MetricWithheld    = "leasehold_broker_withheld"             // gauge: cleared pages kept back after a late write
+	MetricLeases      = "leasehold_broker_leases"               // gauge by role and state
+	MetricWorkers     = "leasehold_broker_workers"              // gauge: attached processes
+	MetricPulls       = "leasehold_broker_pulls"                // gauge: parked or running, at the sending side
+	MetricSendBuffers = "leasehold_broker_send_buffers"         // gauge: not given back by the transport
+	MetricLeaseEvents = "leasehold_broker_lease_events"         // counter by event and role
+	MetricPullBytes   = "leasehold_broker_pull_bytes"           // counter: page bytes that arrived
+	MetricRefused     = "leasehold_broker_refused"              // counter by what and kind
+	MetricIncidents   = "leasehold_broker_incidents"            // counter by kind: late_write, transfer, source, fault
+	MetricFaults      = "leasehold_broker_faults"               // counter by explained: fault records of workers
 )
 
 type metrics struct {
@@ -52,6 +53,7 @@ func newMetrics(m metric.Meter, b *Broker) (*metrics, error) {
 		gauges = append(gauges, g)
 		return g
 	}
+	quarantine := gauge(MetricQuarantine, "Pages in quarantine above which nothing is granted.")
 	pages, withheld := gauge(MetricPages, "Pages of the pool, by state."), gauge(MetricWithheld, "Pages kept back after a late write.")
 	leases, workers := gauge(MetricLeases, "Live leases."), gauge(MetricWorkers, "Attached processes.")
 	pulls, buffers := gauge(MetricPulls, "Pulls that are parked or running."), gauge(MetricSendBuffers, "Send buffers in flight.")
@@ -69,6 +71,7 @@ func newMetrics(m metric.Meter, b *Broker) (*metrics, error) {
 			o.ObserveInt64(leases, n, metric.WithAttributes(attribute.String("role", k.role.String()), attribute.String("state", k.state.String())))
 		}
 		o.ObserveInt64(withheld, int64(kept))
+		o.ObserveInt64(quarantine, int64(snap.QuarantineCap))
 		o.ObserveInt64(workers, int64(len(snap.Workers)))
 		o.ObserveInt64(pulls, int64(parked))
 		o.ObserveInt64(buffers, mover.SendBuffersOut())
