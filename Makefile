@@ -104,8 +104,9 @@ kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated 
 	@scripts/deps.sh simde
 	@go test -count=1 -tags simde ./gpu/engine/kernelcheck
 
-fuzz: model ## each fuzz target for a minute
-	@scripts/fuzz.sh 60s
+MINUTES ?= 1
+fuzz: model ## each fuzz target for MINUTES (1)
+	@scripts/fuzz.sh $(MINUTES)
 
 clean: ## remove what was built (the model and the peer stay)
 	@rm -rf build/bin build/faults build/run build/cache

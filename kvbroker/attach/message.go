@@ -92,7 +92,7 @@ func (r Request) check() error {
 func (o Offer) check() error {
 	switch {
 	case o.Error != "":
-		return errs.New(errs.Kind(o.Kind), "attach: broker: %s", o.Error)
+		return errs.New(errs.KindOfCode(errs.Kind(o.Kind).Code()), "attach: broker: %s", o.Error) // one of no kind is a bug
 	case o.Protocol != Protocol:
 		return errs.New(errs.Invalid, "attach: broker's protocol %d, want %d", o.Protocol, Protocol)
 	case len(o.Instance) == 0 || len(o.Attach) == 0 || len(o.LayoutHash) == 0 || len(o.ModelRevision) == 0:

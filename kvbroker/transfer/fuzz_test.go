@@ -51,3 +51,38 @@ func FuzzCompletion(f *testing.F) {
 		}
 	})
 }
+
+// FuzzPullOpen: of all bytes that decode, only an open that fits this broker and the admission makes a source, and none makes
+// it crash. What it then promises is what the admission says, whatever else the message had.
+func FuzzPullOpen(f *testing.F) {
+	p := newPair(f, 150, 0)
+	for _, change := range []func(*brokerv1.PullOpen){func(*brokerv1.PullOpen) {}, func(o *brokerv1.PullOpen) { o.Secret = nil },
+		func(o *brokerv1.PullOpen) { o.FromToken = 64 }, func(o *brokerv1.PullOpen) { o.Rows, o.Pages = 1<<31, 1<<31 },
+		func(o *brokerv1.PullOpen) { o.ToInstance = p.d.Instance }} {
+		o := p.open()
+		change(o)
+		b, err := proto.Marshal(o)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o := &brokerv1.PullOpen{}
+		if proto.Unmarshal(b, o) != nil {
+			return
+		}
+		s, err := NewSource(p.p, p.admission, o)
+		if err != nil {
+			if k := errs.KindOf(err); k != errs.Stale && k != errs.Invalid && k != errs.Corrupt || s != nil {
+				t.Errorf("NewSource of %v = %v, %v", o, s, err)
+			}
+			return
+		}
+		from, rows, pages := s.Want()
+		if !bytes.Equal(o.ToInstance, p.p.Instance) || len(o.Secret) != 32 || from%64 != 0 || from+rows != 149 || pages != (rows+63)/64 {
+			t.Errorf("NewSource of %v wants %d rows from %d in %d pages", o, rows, from, pages)
+		}
+	})
+}
