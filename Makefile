@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
+  golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -99,6 +99,10 @@ bench-guards: model ## tags and digests on against off, ABBA
 
 explore: deps ## every history of a small mesh, over the cores that ship; five seeded bugs
 	@go run ./integration/cmd/bars -run explore
+
+.PHONY: bench-lease
+bench-lease: model ## what a page costs to reserve, release and clear, in a pool of 10^6
+	@go run ./integration/cmd/bars -run bench-lease
 
 kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated where the CPU lacks it
 	@scripts/deps.sh simde

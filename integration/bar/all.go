@@ -7,6 +7,7 @@ var All = []Bar{
 	{Name: "golden", Quick: true, Run: runGolden},
 	{Name: "refusals", Quick: true, Run: scenarios(scenario.Refusals)},
 	{Name: "demo", Quick: true, Run: runDemo},
+	{Name: "bench-lease", Quick: true, Run: runBenchLease},
 	{Name: "explore", Run: runExplore},
 	{Name: "replay", Run: runReplay},
 	{Name: "failures", Run: runFailures},
