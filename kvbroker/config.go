@@ -15,6 +15,7 @@ type flags struct {
 	mesh                         mesh.Config
 	model, backend, dir, keyFile string
 	pages, quota, quarantine     uint
+	share                        uint
 	checkShare                   float64
 }
 
@@ -28,6 +29,7 @@ func parse(args []string) (*flags, error) {
 	fs.StringVar(&f.keyFile, "admission-key", "", "`file` with the router's Ed25519 public key, PEM or base64")
 	fs.UintVar(&f.pages, "pages", 0, "`pages` of the pool, 64 tokens each")
 	fs.UintVar(&f.quota, "quota-pages", 0, "most `pages` that one tenant may hold (default: no quota)")
+	fs.UintVar(&f.share, "fair-share", 4, "a tenant with a request running may hold at most this many `times` the pages that stay free; 0: any number")
 	fs.UintVar(&f.quarantine, "quarantine-pages", 0, "stop granting with more `pages` than this in quarantine (default: half of the pool)")
 	fs.Float64Var(&f.checkShare, "check-share", 0.05, "`share` of pages that are checked at grant and at release, 0 to 1")
 	if err := fs.Parse(args); err != nil {
@@ -39,8 +41,8 @@ func parse(args []string) (*flags, error) {
 		return nil, errs.New(errs.Invalid, "unexpected argument %q", fs.Arg(0))
 	case f.model == "" || f.dir == "" || f.keyFile == "" || f.pages == 0:
 		return nil, errs.New(errs.Invalid, "-model, -dir, -admission-key and -pages are needed")
-	case f.pages > most || f.quota > most || f.quarantine > most:
-		return nil, errs.New(errs.Invalid, "-pages, -quota-pages and -quarantine-pages are at most %d", most)
+	case f.pages > most || f.quota > most || f.quarantine > most || f.share > most:
+		return nil, errs.New(errs.Invalid, "-pages, -quota-pages, -quarantine-pages and -fair-share are at most %d", most)
 	}
 	return f, nil
 }
@@ -57,7 +59,7 @@ func (f *flags) server() (server.Config, error) {
 	}
 	return server.Config{
 		Dir: f.dir, Layout: l, ModelRevision: revision, TokenizerRevision: tokenizer,
-		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota),
+		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota), Share: uint32(f.share),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
 	}, nil
 }

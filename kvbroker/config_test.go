@@ -13,7 +13,7 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.mesh.ID != "b0" || f.pages != 8 || f.backend != "cpu" || f.checkShare != 0.05 || f.quota != 0 {
+	if f.mesh.ID != "b0" || f.pages != 8 || f.backend != "cpu" || f.checkShare != 0.05 || f.quota != 0 || f.share != 4 {
 		t.Errorf("parse = %+v", f)
 	}
 	for name, args := range map[string][]string{
@@ -21,6 +21,7 @@ func TestParse(t *testing.T) {
 		"no pages":             good[:9],
 		"an argument":          append(good[:11:11], "extra"),
 		"an unknown flag":      append(good[:11:11], "-fast"),
+		"a share of 2^27":      append(good[:11:11], "-fair-share", "134217728"),
 		"a pool of 2^27 pages": append(good[:11:11], "-pages", "134217728"),
 	} {
 		if _, err := parse(args); err == nil {

@@ -13,7 +13,7 @@ import (
 // boot starts broker i: a new instance with an empty pool. Whatever an earlier one granted is void.
 func (w *world) boot(i int) error {
 	b := &w.brokers[i]
-	t, err := lease.New(lease.Config{Pages: w.plan.Pages[i], Quota: w.plan.Quota, QuarantineCap: w.plan.QuarantineCap})
+	t, err := lease.New(lease.Config{Pages: w.plan.Pages[i], Quota: w.plan.Quota, Share: w.plan.Share, QuarantineCap: w.plan.QuarantineCap})
 	if err != nil {
 		return err
 	}
@@ -60,8 +60,11 @@ func (w *world) step(b *broker, ev lease.Event) ([]lease.Effect, error) {
 		if err != nil {
 			return all, err
 		}
-		if _, ok := ev.(lease.Reserve); ok && before != "" {
-			w.violate("broker %s grants while it says: %s", b.name(), before)
+		if r, ok := ev.(lease.Reserve); ok {
+			if before != "" {
+				w.violate("broker %s grants while it says: %s", b.name(), before)
+			}
+			w.fair(b, r)
 		}
 		for i, e := range w.plan.Bug.effects(b, effects) {
 			w.carryOut(b, i, e)
@@ -69,6 +72,22 @@ func (w *world) step(b *broker, ev lease.Event) ([]lease.Effect, error) {
 		all = append(all, effects...)
 	}
 	return all, nil
+}
+
+// fair looks at a grant: a tenant with another request leaves others their part.
+func (w *world) fair(b *broker, r lease.Reserve) {
+	if w.plan.Share == 0 {
+		return
+	}
+	used, others := uint32(0), false
+	for _, l := range b.table.Snapshot().Leases {
+		if l.Tenant == r.Tenant {
+			used, others = used+l.Pages, others || l.Admission != r.Admission && l.Pages > 0
+		}
+	}
+	if free := b.table.Free(); others && used > w.plan.Share*free {
+		w.violate("broker %s: %s has %d pages and %d are free, at a share of %d", b.name(), r.Tenant, used, free, w.plan.Share)
+	}
 }
 
 func (w *world) writeLate(b *broker) {

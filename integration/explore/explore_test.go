@@ -46,7 +46,7 @@ func TestSmallMeshes(t *testing.T) {
 		if f.Complete != (p.Depth == 0) || p.Depth > 0 && f.Depth != p.Depth || f.Transitions < f.States-1 {
 			t.Errorf("%s: to the end: %v, depth %d, %d transitions", p.Name, f.Complete, f.Depth, f.Transitions)
 		}
-		if f.Succeeded == 0 && f.Complete || f.Quarantined == 0 {
+		if f.Succeeded == 0 && f.Complete || f.Quarantined == 0 && p.Upsets > 0 {
 			t.Errorf("%s: %d states with a success and %d with a quarantine: the search looks past what it is for", p.Name, f.Succeeded, f.Quarantined)
 		}
 		for k, n := range f.Taken {

@@ -19,7 +19,7 @@ func TestLongHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 		var history []string
-		for range rapid.IntRange(1, 400).Draw(t, "actions") {
+		for range rapid.IntRange(50, 400).Draw(t, "actions") {
 			todo := w.actions(nil)
 			if len(todo) == 0 {
 				break
@@ -60,7 +60,7 @@ func draw(t *rapid.T, todo []action) action {
 
 func drawPlan(t *rapid.T) Plan {
 	p := Plan{Name: "drawn", Upsets: rapid.IntRange(0, 60).Draw(t, "upsets"), Quota: rapid.SampledFrom([]uint32{0, 0, 2, 3}).Draw(t, "quota"),
-		QuarantineCap: rapid.Uint32Range(0, 4).Draw(t, "cap")}
+		Share: rapid.Uint32Range(0, 3).Draw(t, "share"), QuarantineCap: rapid.Uint32Range(0, 4).Draw(t, "cap")}
 	for i := range p.Pages {
 		p.Pages[i] = rapid.Uint32Range(1, maxPages).Draw(t, "pages")
 	}

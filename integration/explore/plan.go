@@ -21,6 +21,7 @@ type Plan struct {
 	Name          string
 	Pages         [2]uint32 // of brokers A and B, at most 4
 	Quota         uint32
+	Share         uint32
 	QuarantineCap uint32
 	Asks          []Ask
 	Upsets        int // at most so many in one history

@@ -40,6 +40,7 @@ func Small() []Plan {
 		{Name: "handover", Pages: [2]uint32{2, 1}, Upsets: 1, Asks: []Ask{handedOver}},
 		{Name: "split of two pages", Pages: [2]uint32{2, 2}, Upsets: 1, Depth: 19, Asks: []Ask{longSplit}},
 		{Name: "two solo requests", Pages: [2]uint32{1, 2}, Upsets: 1, Quota: 1, Asks: []Ask{{"acme", 2, 2, none}, {"acme", 3, 2, none}}},
+		{Name: "three solo requests", Pages: [2]uint32{1, 3}, Share: 1, Asks: []Ask{{"acme", 2, 2, none}, {"acme", 3, 2, none}, otherSolo}},
 	}
 }
 

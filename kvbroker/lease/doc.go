@@ -25,6 +25,13 @@
 //	    generations are never given out again. When they run out nothing is granted.
 //	I6  A tenant is charged for its pages until they are proven, so quarantined pages count against its quota.
 //
+// # Fairness
+//
+// Reserve never waits, so what a tenant finds free is its latency. [Config].Quota bounds a tenant whatever others do;
+// [Config].Share bounds it by what it leaves free (a dynamic threshold, as switches use for shared packet buffers), so a pool
+// is lent out while nobody else asks, a newcomer finds room, and tenants that all flood come to equal parts as their leases
+// end. Nothing is taken back for it, and a request that needs the whole pool gets it when it is the tenant's only one.
+//
 // # Tags
 //
 // Slots are given to tenants in the order of their first lease and are not reused. Generations count up from

@@ -74,7 +74,7 @@ type (
 	//	Stale        the attach handle is not known
 	//	Invalid      the id is taken, or the admission has a lease of this role
 	//	Limit        more pages than the pool has, or than the tenant may ever hold
-	//	Exhausted    not so many free now: pool, quota, or too much in quarantine
+	//	Exhausted    not so many free now: pool, quota, the tenant's fair share, or too much in quarantine
 	//	Unavailable  the broker drains
 	Reserve struct {
 		Lease     ID

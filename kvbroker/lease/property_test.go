@@ -20,7 +20,7 @@ func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &game{t: t}
 		cfg := Config{Pages: rapid.Uint32Range(1, 24).Draw(t, "pages"), Quota: rapid.Uint32Range(0, 12).Draw(t, "quota"),
-			QuarantineCap: rapid.Uint32Range(0, 24).Draw(t, "cap"), Generation: rapid.Uint64().Draw(t, "generation")}
+			Share: rapid.Uint32Range(0, 3).Draw(t, "share"), QuarantineCap: rapid.Uint32Range(0, 24).Draw(t, "cap"), Generation: rapid.Uint64().Draw(t, "generation")}
 		g.play(cfg, rapid.IntRange(1, 120).Draw(t, "events"))
 		g.settle()
 		accepted, refused, ignored = accepted+g.accepted, refused+g.refused, ignored+g.ignored
@@ -71,6 +71,7 @@ type game struct {
 	accepted, refused, ignored  int
 	attached                    map[string]uint64
 	nextLease, nextWorker, size uint32
+	share                       uint32
 }
 
 func (g *game) play(cfg Config, events int) {
@@ -78,7 +79,7 @@ func (g *game) play(cfg Config, events int) {
 	if g.tab, err = New(cfg); err != nil {
 		g.t.Fatal(err)
 	}
-	g.w, g.size, g.attached = newWorld(cfg.Pages, cfg.Quota), cfg.Pages, map[string]uint64{}
+	g.w, g.size, g.share, g.attached = newWorld(cfg.Pages, cfg.Quota), cfg.Pages, cfg.Share, map[string]uint64{}
 	for range events {
 		g.step(g.draw())
 	}
@@ -110,6 +111,11 @@ func (g *game) step(ev Event) []Effect {
 		}
 	default:
 		g.accepted++
+		if r, ok := ev.(Reserve); ok {
+			if err := g.fair(r); err != nil {
+				fail(err)
+			}
+		}
 		g.w.prove(ev)
 		if err := g.w.perform(ev, effects); err != nil {
 			fail(err)
@@ -130,7 +136,7 @@ func (g *game) mayRefuse(ev Event, err error) error {
 	if k := errs.KindOf(err); !ok || k != errs.Exhausted && k != errs.Limit {
 		return nil
 	}
-	take, free, used := r.Pages, uint32(0), uint32(0)
+	take, free, used, others := r.Pages, uint32(0), uint32(0), uint32(0)
 	if r.FromSource {
 		take -= r.Moved
 	}
@@ -139,10 +145,32 @@ func (g *game) mayRefuse(ev Event, err error) error {
 			free++
 		} else if m := g.w.leases[name16[ID](h)]; m != nil && m.Tenant == r.Tenant {
 			used++
+			if m.Admission != r.Admission {
+				others++
+			}
 		}
+	}
+	if g.share > 0 && others > 0 && take <= free && used+take > g.share*(free-take) {
+		return nil
 	}
 	if take <= free && r.Pages <= g.w.pages && (g.w.quota == 0 || r.Pages <= g.w.quota && used+take <= g.w.quota) && g.tab.Draining() == "" {
 		return fmt.Errorf("%w, but %d are free and the tenant has %d", err, free, used)
+	}
+	return nil
+}
+
+// fair: whoever was granted pages beside another request leaves others their part.
+func (g *game) fair(r Reserve) error {
+	var used, others uint32
+	for _, l := range g.tab.Snapshot().Leases {
+		if l.Tenant == r.Tenant {
+			if used += l.Pages; l.Admission != r.Admission {
+				others += l.Pages
+			}
+		}
+	}
+	if free := g.tab.Free(); g.share > 0 && others > 0 && used > g.share*free {
+		return fmt.Errorf("%s has %d pages, %d are free, the share is %d", r.Tenant, used, free, g.share)
 	}
 	return nil
 }

@@ -111,12 +111,31 @@ func (t *Table) checkRoom(ev Reserve, take uint32) error {
 		return errs.New(errs.Exhausted, "reserve: %d pages asked, the tenant has %d of its quota of %d", take, used, quota)
 	case uint64(take) > uint64(len(t.free)):
 		return errs.New(errs.Exhausted, "reserve: %d pages asked, %d of %d free", take, len(t.free), t.cfg.Pages)
+	case t.crowds(ev, take):
+		return errs.New(errs.Exhausted, "reserve: %d pages asked, the tenant has %d and %d are free: of those left free it may hold %d times as many",
+			take, used, len(t.free), t.cfg.Share)
 	case uint64(take) > t.pairsLeft():
 		return errs.New(errs.Exhausted, "reserve: %d pages asked, %d tags left in this instance", take, t.pairsLeft())
 	case t.tenants[ev.Tenant] == nil && t.slots >= pool.MaxSlot:
 		return errs.New(errs.Exhausted, "reserve: all %d tenant slots of this instance are used", pool.MaxSlot)
 	}
 	return nil
+}
+
+// crowds says that the grant would leave too little for other tenants. Pages of the admission's own other side do not count as
+// another request's: both sides of one may fill the pool.
+func (t *Table) crowds(ev Reserve, take uint32) bool {
+	ten := t.tenants[ev.Tenant]
+	if t.cfg.Share == 0 || ten == nil {
+		return false
+	}
+	others := ten.pages
+	for role := Solo; role <= Source; role++ {
+		if e := t.leases[t.serving[serves{ev.Admission, role}]]; e != nil && e.tenant == ten {
+			others -= uint32(len(e.pages))
+		}
+	}
+	return others > 0 && uint64(ten.pages)+uint64(take) > uint64(t.cfg.Share)*uint64(len(t.free)-int(take))
 }
 
 // take moves n pages from the free list to e. Destination pages stay Nobody's.

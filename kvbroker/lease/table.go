@@ -11,6 +11,10 @@ type Config struct {
 	Pages uint32
 	// Quota is the most pages that one tenant is charged for; 0: no quota.
 	Quota uint32
+	// Share bounds a tenant that floods: with a lease of another admission it may hold at most Share times as many pages as
+	// are left free after the grant. So k tenants that take all they can end with Share of k*Share + 1 parts each, and a part
+	// stays free for who comes next; a tenant's first admission may take whatever is free. 0: no such rule.
+	Share uint32
 	// QuarantineCap: with more pages than this in quarantine nothing is granted; 0: half of the pool.
 	QuarantineCap uint32
 	// Generation is where tags start: random, new for each instance.

@@ -78,7 +78,7 @@ func New(c Config) (*Broker, error) {
 }
 
 func (b *Broker) start() (err error) {
-	b.table, err = lease.New(lease.Config{Pages: b.cfg.Pages, Quota: b.cfg.Quota, QuarantineCap: b.cfg.QuarantineCap,
+	b.table, err = lease.New(lease.Config{Pages: b.cfg.Pages, Quota: b.cfg.Quota, Share: b.cfg.Share, QuarantineCap: b.cfg.QuarantineCap,
 		Generation: rand.Uint64() & pool.MaxGeneration})
 	if err != nil {
 		return err

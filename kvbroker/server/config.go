@@ -40,6 +40,7 @@ type Config struct {
 
 	Pages         uint32
 	Quota         uint32 // pages of one tenant; 0: no quota
+	Share         uint32 // of a tenant: [lease.Config].Share; 0: none
 	QuarantineCap uint32 // pages; 0: the table's default
 
 	AdmissionKey ed25519.PublicKey

@@ -267,3 +267,24 @@ func TestFullQuarantineStopsGranting(t *testing.T) {
 		t.Errorf("Ready = %v after the quarantine is empty", err)
 	}
 }
+
+// TestAFloodLeavesRoomForOthers: a tenant that has a request may not take what is left, another tenant finds it there.
+func TestAFloodLeavesRoomForOthers(t *testing.T) {
+	f := newFleet(t)
+	n := newNode(t, f, "b1", 5, func(c *Config) { c.Share = 1 })
+	d := n.attach(t, "d0")
+	first, err := d.Reserve(t.Context(), newRequest(t, 100, 29, none).solo())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = d.Reserve(t.Context(), newRequest(t, 100, 29, none).solo())
+	wantKind(t, "a second request of the tenant, which would leave 1 of 5 pages", err, errs.Exhausted)
+	other := newRequest(t, 100, 29, none, func(a *meshv1.Admission) { a.Tenant = "globex" })
+	second, err := d.Reserve(t.Context(), other.solo())
+	if err != nil {
+		t.Fatalf("another tenant's request: %v", err)
+	}
+	retire(t, first, true)
+	retire(t, second, true)
+	n.baseline(t)
+}
