@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/mesh/name"
 	"leasehold.dev/protos/errs"
@@ -29,6 +30,10 @@ type Config struct {
 	Drain       time.Duration     // time that running calls get to finish
 	Meta        map[string]string // for the registry
 	LogOutput   io.Writer         // nil: stderr
+
+	AuditDir      string // this process's own; empty: no audit log
+	AuditFileSize int64  // bytes
+	AuditKeep     int    // files; 0: all
 }
 
 // Flags adds the settings of c to fs.
@@ -43,6 +48,9 @@ func (c *Config) Flags(fs *flag.FlagSet) {
 	fs.StringVar(&c.Registry, "registry", "", "`url` of the registry: consul://host:port?token_file=FILE or embedded://host:port")
 	fs.StringVar(&c.OTLP, "otlp", "", "`url` to send traces to by OTLP, http://host:port or https://host:port (default: no traces)")
 	fs.StringVar(&c.LogLevel, "log-level", "info", "`level`: debug, info, warn or error")
+	fs.StringVar(&c.AuditDir, "audit-dir", "", "`directory` of this process's audit log; made with mode 0700 (default: no audit log)")
+	fs.Int64Var(&c.AuditFileSize, "audit-file-size", audit.DefaultFileSize, "`bytes` after which the audit log begins a new file")
+	fs.IntVar(&c.AuditKeep, "audit-keep", 0, "`files` of the audit log to keep; what is removed is named in a signed record (default: all)")
 	fs.DurationVar(&c.Drain, "drain", 10*time.Second, "`time` that running calls get to finish on stop")
 }
 
@@ -62,6 +70,9 @@ func (c *Config) check() error {
 	}
 	if c.Drain <= 0 {
 		return errs.New(errs.Invalid, "-drain must be positive, not %v", c.Drain)
+	}
+	if c.AuditFileSize < 0 || c.AuditKeep < 0 {
+		return errs.New(errs.Invalid, "-audit-file-size is %d and -audit-keep %d, want at least 0", c.AuditFileSize, c.AuditKeep)
 	}
 	host, _, err := net.SplitHostPort(c.Listen)
 	if err != nil {

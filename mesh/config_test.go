@@ -79,12 +79,13 @@ func TestFlags(t *testing.T) {
 	fs.SetOutput(io.Discard)
 	c.Flags(fs)
 	err := fs.Parse(strings.Fields("-id d1 -listen 127.0.0.1:1 -admin 127.0.0.1:2 -identity /i -registry embedded://a:3 -insecure -drain 3s " +
-		"-log-level debug -addr-file /f -advertise h:4 -otlp http://o:5"))
+		"-log-level debug -addr-file /f -advertise h:4 -otlp http://o:5 -audit-dir /a -audit-file-size 6 -audit-keep 7"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Config{Service: "decode", ID: "d1", Listen: "127.0.0.1:1", Admin: "127.0.0.1:2", IdentityDir: "/i", Registry: "embedded://a:3",
-		Insecure: true, Drain: 3 * time.Second, LogLevel: "debug", AddrFile: "/f", Advertise: "h:4", OTLP: "http://o:5"}
+		Insecure: true, Drain: 3 * time.Second, LogLevel: "debug", AddrFile: "/f", Advertise: "h:4", OTLP: "http://o:5",
+		AuditDir: "/a", AuditFileSize: 6, AuditKeep: 7}
 	got, _ := json.Marshal(c.comparable())
 	wanted, _ := json.Marshal(want.comparable())
 	if string(got) != string(wanted) {

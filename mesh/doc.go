@@ -27,6 +27,9 @@
 //
 // Detectors of a property say to [Server].Boundary that they looked, and what they found: see package boundary.
 //
+// With -audit-dir the process keeps an audit log (package audit), which s.Audit writes; while it cannot be written the
+// process is not ready.
+//
 // Logs are JSON lines on stderr. Metrics are at /metrics of the admin address. No text of a tenant's is in either, nor in
 // an error: errors reach logs.
 package mesh

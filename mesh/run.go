@@ -23,7 +23,7 @@ const (
 // when everything ended within the drain time, and Unavailable when calls were cut off. It is called once, and returns even if
 // a handler ignores the end of its context; that is Internal, and the handler's goroutine is lost.
 func (s *Server) Run(ctx context.Context) error {
-	defer func() { _ = s.Close() }()
+	defer func() { _ = s.close() }()
 	if err := s.rulesFit(); err != nil {
 		return err
 	}
@@ -166,8 +166,17 @@ func (s *Server) drain(leave func(context.Context) error) error {
 	}
 }
 
-// Close gives back what New opened. Run does it by itself; it is for a process that stops before.
-func (s *Server) Close() error { return s.close() }
+// Close gives back what New opened. Run does it by itself, but for the audit log, which takes records of what the process
+// still gives back after Run; so a process calls Close as the last thing it does, also when Run was never called.
+func (s *Server) Close() error { return errors.Join(s.close(), s.closeAudit()) }
+
+func (s *Server) closeAudit() error {
+	err := s.Audit.Close()
+	if err != nil {
+		s.Log.Error("audit", "error", err)
+	}
+	return err
+}
 
 func (s *Server) release() error {
 	var err error

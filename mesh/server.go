@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/mesh/discover"
 	"leasehold.dev/mesh/identity"
@@ -37,6 +38,7 @@ type Server struct {
 	Meter    metric.Meter
 	Tracer   trace.Tracer
 	Boundary *boundary.Recorder // of this process's detectors
+	Audit    *audit.Log         // nil without -audit-dir; it takes records until Close
 
 	conf      Config
 	telemetry *telemetry.Telemetry
@@ -89,6 +91,13 @@ func (s *Server) open(ctx context.Context, opts []grpc.ServerOption) (err error)
 	if err := s.openFaults(); err != nil {
 		return err
 	}
+	if s.conf.AuditDir != "" {
+		s.Audit, err = audit.Open(audit.Config{Dir: s.conf.AuditDir, Service: s.conf.Service, Instance: s.conf.ID,
+			FileSize: s.conf.AuditFileSize, Keep: s.conf.AuditKeep, Meter: s.Meter, Log: s.Log})
+		if err != nil {
+			return err
+		}
+	}
 	if s.grpcLn, err = net.Listen("tcp", s.conf.Listen); err != nil {
 		return errs.New(errs.Invalid, "-listen: %w", err)
 	}
@@ -108,6 +117,9 @@ func (s *Server) open(ctx context.Context, opts []grpc.ServerOption) (err error)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
 	s.Allow(healthpb.Health_Check_FullMethodName, Anyone)
 	s.Check("identity", func(context.Context) error { return s.Identity.Check() })
+	if s.Audit != nil {
+		s.Check("audit", s.Audit.Healthy)
+	}
 	s.mux = newAdmin(s.telemetry.Handler(), &s.ready)
 	return s.gauges()
 }
@@ -116,6 +128,14 @@ func (s *Server) gauges() error {
 	_, err := s.Meter.Int64ObservableGauge("leasehold_ready", metric.WithDescription("1 when every readiness check passes"),
 		metric.WithInt64Callback(func(ctx context.Context, o metric.Int64Observer) error {
 			o.Observe(number(s.ready.look(ctx).Ready))
+			return nil
+		}))
+	if err != nil {
+		return errs.Mark(err, errs.Internal)
+	}
+	_, err = s.Meter.Int64ObservableGauge(audit.MetricOn, metric.WithDescription("1 with an audit log, 0 without"),
+		metric.WithInt64Callback(func(_ context.Context, o metric.Int64Observer) error {
+			o.Observe(number(s.Audit != nil))
 			return nil
 		}))
 	return errs.Mark(err, errs.Internal)
