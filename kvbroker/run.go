@@ -40,7 +40,7 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = srv.Close() }()
-	c.Name, c.Log, c.Meter, c.Boundary = srv.ID(), srv.Log, srv.Meter, srv.Boundary
+	c.Name, c.Log, c.Meter, c.Boundary, c.Audit = srv.ID(), srv.Log, srv.Meter, srv.Boundary, srv.Audit
 	if !f.mesh.Insecure {
 		c.Caller = callingBroker
 	}

@@ -103,6 +103,7 @@ func (b *Broker) start() (err error) {
 	b.workers = grpc.NewServer(grpc.Creds(attach.Credentials(b.cfg.UIDs...)),
 		grpc.ChainUnaryInterceptor(unaryErrors), grpc.ChainStreamInterceptor(streamErrors), grpc.MaxRecvMsgSize(maxWorkerMessage), grpc.WaitForHandlers(true))
 	brokerv1.RegisterWorkerServiceServer(b.workers, &workerService{b: b})
+	b.auditStart()
 	b.wg.Go(b.clearPages)
 	b.wg.Go(b.acceptWorkers)
 	b.wg.Go(b.serveWorkers)

@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/kvbroker/lease"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/fault"
 )
@@ -57,10 +58,10 @@ func (b *Broker) clearLease(z lease.Zero) {
 	}
 	var clean []uint32
 	for _, p := range z.Pages {
-		if late[p] && b.withhold(p, "a sealed page changed before it was cleared") {
+		if late[p] && b.withhold(p, z.Lease, "a sealed page changed before it was cleared") {
 			continue
 		}
-		if b.condemned(p) && b.withhold(p, "a page that was cleared is not zero at its grant") {
+		if b.condemned(p) && b.withhold(p, z.Lease, "a page that was cleared is not zero at its grant") {
 			continue
 		}
 		b.spoilBeforeClear(p)
@@ -71,6 +72,7 @@ func (b *Broker) clearLease(z lease.Zero) {
 		clean = append(clean, p)
 	}
 	if len(clean) > 0 {
+		b.cfg.Audit.Append(event.PagesZeroed{Lease: leaseName(z.Lease), Pages: event.Numbered(clean)})
 		b.report(lease.Zeroed{Pages: clean})
 	}
 }
@@ -113,7 +115,7 @@ func (b *Broker) condemned(page uint32) bool {
 
 // withhold reports a late write and keeps the page from being granted until no process is left that could have been the
 // writer. It is false when none is left already.
-func (b *Broker) withhold(page uint32, what string) bool {
+func (b *Broker) withhold(page uint32, of lease.ID, what string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := suspects{}
@@ -122,6 +124,7 @@ func (b *Broker) withhold(page uint32, what string) bool {
 	}
 	b.metrics.incident("late_write")
 	b.cfg.Boundary.Incident(boundary.P2, boundary.LateWrite)
+	b.cfg.Audit.Append(event.LateWrite{Page: page, Lease: leaseName(of), What: what, Suspects: len(s)})
 	b.cfg.Log.Error("incident: late write", "page", page, "what", what, "suspects", len(s))
 	if len(s) == 0 {
 		return false

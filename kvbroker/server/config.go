@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"leasehold.dev/gpu/layout"
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/proof"
@@ -52,6 +53,7 @@ type Config struct {
 	// plain text on loopback only.
 	Caller func(context.Context) (name string, ok bool)
 
+	Audit    *audit.Log         // nil: none
 	Boundary *boundary.Recorder // default: none
 	Log      *slog.Logger       // default: discard
 	Meter    metric.Meter       // default: none

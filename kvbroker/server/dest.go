@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
@@ -95,6 +96,7 @@ func (d *destination) run(p pull) {
 	d.b.metrics.refused("pull", err)
 	if errs.KindOf(err) == errs.Corrupt {
 		d.b.metrics.incident("transfer")
+		d.b.cfg.Audit.Append(event.TransferFailed{Lease: leaseName(d.id), Error: errs.KindOf(err).String(), Reason: event.Reason(err)})
 		d.b.cfg.Log.Error("incident: a transfer failed its check", "lease", d.id.String(), "error", err)
 	}
 }

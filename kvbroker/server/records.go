@@ -128,4 +128,3 @@ func (b *Broker) recordSolo(a *meshv1.Admission, h *held, ids []int32) {
 	r.PromptDigest = proof.PromptDigest(a.Nonce, a.Tenant, b.own.ModelRevision, ids)
 	b.keep(r)
 }
-

@@ -20,6 +20,9 @@ import (
 // reserve is one Reserve, checked and carried out. On error nothing stays reserved.
 func (b *Broker) reserve(ctx context.Context, c *call, req *brokerv1.ReserveRequest) (*brokerv1.ReserveResponse, error) {
 	fault.At(fault.BrokerReserve)
+	if err := b.cfg.Audit.Healthy(ctx); err != nil { // what cannot be put on record is not granted
+		return nil, err
+	}
 	a, err := proof.Open(b.cfg.AdmissionKey, req.Admission, req.TokenIds)
 	if err != nil {
 		return nil, err

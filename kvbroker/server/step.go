@@ -102,6 +102,7 @@ func (b *Broker) carryOut(e lease.Effect) {
 
 func (b *Broker) record(r lease.Record) {
 	b.metrics.lease(r)
+	b.auditLease(r)
 	switch r.Kind {
 	case lease.WasQuarantined:
 		b.cfg.Log.Warn("lease quarantined", leaseAttrs(r)...)
