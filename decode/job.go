@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/gpu/runner"
 	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
@@ -61,6 +62,7 @@ func (j *job) reserved() uint32 {
 func (j *job) retire(err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
+	j.s.faults(j)
 	if err != nil {
 		err = j.lease.Fail(ctx, err, j.task.Faults())
 	} else {
@@ -82,6 +84,7 @@ func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
 	if err != nil {
 		return j.why(err)
 	}
+	j.s.o.Audit.Append(event.DecodeSaid(j.a.Tenant, verdict))
 	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Verdict{Verdict: verdict}}); err != nil {
 		return err
 	}
@@ -93,6 +96,7 @@ func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
 	}
 	f := j.answer.finished(j.began)
 	f.GuardsOn, f.NumericsClass = j.s.host.GuardsOn(), j.s.host.Engine().NumericsClass()
+	j.s.finished(j, f)
 	return send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Finished{Finished: f}})
 }
 

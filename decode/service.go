@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
@@ -32,6 +33,7 @@ type Options struct {
 	SelfPrefill int
 	Stop        <-chan struct{} // ends the watchers' streams
 	Log         *slog.Logger
+	Audit       *audit.Log // nil: none
 }
 
 // Service serves DecodeService.
@@ -44,8 +46,11 @@ type Service struct {
 // NewService serves on host.
 func NewService(host *Host, o Options) *Service { return &Service{host: host, o: o} }
 
-// Ready is the readiness check.
+// Ready is the readiness check. What cannot be put on record is not answered.
 func (s *Service) Ready(ctx context.Context) error {
+	if err := s.o.Audit.Healthy(ctx); err != nil {
+		return err
+	}
 	if len(s.o.Movers) == 0 {
 		return errs.New(errs.Unavailable, "decode: no mover can bring pages here")
 	}
@@ -64,14 +69,16 @@ func (s *Service) generate(ctx context.Context, req *decodev1.GenerateRequest, s
 	if err != nil {
 		return err
 	}
-	err = j.serve(send)
+	if err = j.serve(send); err != nil {
+		s.failed(j.a, j.lease, err)
+	}
 	j.end(err)
 	j.cancel()
 	return err
 }
 
 // admit does all that comes before Admitted: it returns a job that holds a lease.
-func (s *Service) admit(ctx context.Context, req *decodev1.GenerateRequest) (*job, error) {
+func (s *Service) admit(ctx context.Context, req *decodev1.GenerateRequest) (_ *job, err error) {
 	j := &job{s: s, began: time.Now(), ids: req.GetTokenIds()}
 	l, err := s.host.Link()
 	if err != nil {
@@ -84,6 +91,11 @@ func (s *Service) admit(ctx context.Context, req *decodev1.GenerateRequest) (*jo
 	if j.a, err = s.host.Ticket(l, worker.Decode, req.GetAdmission(), j.ids); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			s.failed(j.a, nil, err)
+		}
+	}()
 	if err := s.checkLimits(j.a, l); err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"leasehold.dev/gpu/runner"
 	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
@@ -48,6 +49,7 @@ func (s *Service) newJob(ctx context.Context, cancel context.CancelFunc, l *link
 // after runs when the engine has let go of the lease's pages: a lease that was not finished is retired.
 func (j *job) after(err error) {
 	<-j.through
+	j.s.faults(j)
 	if j.finished {
 		return
 	}
@@ -68,6 +70,11 @@ func (j *job) run() (*meshv1.PrefillVerdict, error) {
 	defer j.cancel()
 	defer close(j.through)
 	v, err := j.compute()
+	if err != nil {
+		j.s.failed(j.a, j.lease, err)
+	} else {
+		j.s.audit.Append(event.PrefillSaid(j.a.Tenant, v))
+	}
 	j.end(err)
 	return v, err
 }

@@ -93,7 +93,7 @@ func (g *rig) startWorker(change func(*worker.Config)) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.host, g.svc = host, NewService(host, slog.New(slog.DiscardHandler), nil)
+	g.host, g.svc = host, NewService(host, slog.New(slog.DiscardHandler), nil, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); host.Run(ctx) }()

@@ -34,10 +34,11 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer host.Close()
-	prefillv1.RegisterPrefillServiceServer(srv.GRPC(), NewService(host, srv.Log, srv.Draining()))
+	service := NewService(host, srv.Log, srv.Audit, srv.Draining())
+	prefillv1.RegisterPrefillServiceServer(srv.GRPC(), service)
 	srv.Allow(prefillv1.PrefillService_Run_FullMethodName, "router")
 	srv.Allow(prefillv1.PrefillService_Watch_FullMethodName, "router", "cli")
-	srv.Check("engine", host.Ready)
+	srv.Check("engine", service.Ready)
 	srv.OnDrain(func(context.Context) { host.Drain() })
 
 	var running sync.WaitGroup

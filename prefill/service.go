@@ -10,6 +10,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
@@ -29,14 +30,23 @@ type link = worker.Link[*client.Client]
 // Service serves PrefillService.
 type Service struct {
 	prefillv1.UnimplementedPrefillServiceServer
-	host *Host
-	log  *slog.Logger
-	stop <-chan struct{}
+	host  *Host
+	log   *slog.Logger
+	audit *audit.Log
+	stop  <-chan struct{}
 }
 
-// NewService serves on host. stop ends the watchers' streams.
-func NewService(host *Host, log *slog.Logger, stop <-chan struct{}) *Service {
-	return &Service{host: host, log: log, stop: stop}
+// NewService serves on host. records may be nil; stop ends the watchers' streams.
+func NewService(host *Host, log *slog.Logger, records *audit.Log, stop <-chan struct{}) *Service {
+	return &Service{host: host, log: log, audit: records, stop: stop}
+}
+
+// Ready is the readiness check. What cannot be put on record is not computed.
+func (s *Service) Ready(ctx context.Context) error {
+	if err := s.audit.Healthy(ctx); err != nil {
+		return err
+	}
+	return s.host.Ready(ctx)
 }
 
 // Run implements PrefillService.
@@ -71,14 +81,19 @@ func (s *Service) admit(ctx context.Context, req *prefillv1.RunRequest) (*job, e
 	return j, err
 }
 
-func (s *Service) reserve(ctx context.Context, l *link, req *prefillv1.RunRequest) (*job, error) {
-	if err := s.host.Ready(ctx); err != nil {
+func (s *Service) reserve(ctx context.Context, l *link, req *prefillv1.RunRequest) (_ *job, err error) {
+	if err := s.Ready(ctx); err != nil {
 		return nil, err
 	}
 	a, err := s.host.Ticket(l, worker.Prefill, req.GetAdmission(), req.GetTokenIds())
 	if err != nil {
 		return nil, err
 	}
+	defer func() {
+		if err != nil {
+			s.failed(a, nil, err)
+		}
+	}()
 	switch n := a.PromptTokens; {
 	case n > l.Limit && !fault.Off(fault.LimitPrefill):
 		return nil, errs.New(errs.Limit, "prefill: a prompt of %d tokens, this worker's limit is %d (pool of %d pages)", n, l.Limit, l.Facts.PoolPages)
@@ -122,6 +137,9 @@ func (s *Service) Watch(_ *prefillv1.WatchRequest, stream grpc.ServerStreamingSe
 func (s *Service) status() *meshv1.WorkerStatus {
 	st := s.host.Status()
 	st.Movers = []meshv1.Mover{meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_GRPC}
+	if err := s.audit.Healthy(context.Background()); err != nil && st.Ready {
+		st.Ready, st.Reason = false, err.Error()
+	}
 	return st
 }
 
