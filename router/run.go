@@ -110,10 +110,10 @@ func Run(ctx context.Context, c Config) error {
 	records := &record.Ring{}
 	runner := &flow.Runner{Config: flow.Config{Fleet: workers, Key: key, Model: served, ModelName: file.Name, Default: uint32(c.MaxTokens),
 		UnsplitBelow: uint32(c.UnsplitBelow), Times: c.Times, Budget: retry.NewBudget(c.RetryRatio, retryBurst), Meter: metrics,
-		Boundary: m.Boundary, Witness: seen, Log: m.Log}}
+		Boundary: m.Boundary, Witness: seen, Audit: m.Audit, Log: m.Log}}
 	service := &edge.Service{Keys: ring, Runner: runner, Prompt: encoder(file), Vocab: uint32(file.Tokenizer.Vocab()),
 		Special:  func(id int32) bool { return file.Tokenizer.IsControl(id) || file.Tokenizer.IsEOG(id) },
-		Receipts: issuer, Records: records, Meter: metrics, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
+		Receipts: issuer, Records: records, Meter: metrics, Audit: m.Audit, Log: m.Log, Created: modified(c.Model), Fingerprint: fingerprint(file)}
 
 	auditor, err := newAuditor(c, m, *runner)
 	if err != nil {

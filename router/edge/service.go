@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"leasehold.dev/mesh/audit"
 	"leasehold.dev/model/chat"
 	"leasehold.dev/protos/errs"
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
@@ -44,6 +45,7 @@ type Service struct {
 	Special     func(id int32) bool // tokens that stand for no text
 	Records     *record.Ring
 	Meter       *meter.Meter
+	Audit       *audit.Log // nil: none
 	Log         *slog.Logger
 	Created     time.Time // of the model
 	Fingerprint string
@@ -182,6 +184,9 @@ func (c *call) serve(parse func() (*validate.Request, []int32, error), open func
 	if tenant == nil {
 		return c.end(apierr.InvalidKey())
 	}
+	if err := c.s.Audit.Healthy(ctx); err != nil { // what cannot be put on record is not answered
+		return c.end(err)
+	}
 	leave, ok := c.s.tenants.enter(tenant.Name, tenant.MaxConcurrent)
 	if !ok {
 		return c.end(busy(tenant))
@@ -212,6 +217,9 @@ func (c *call) end(err error) error {
 	done := c.entry.Copy()
 	c.s.Meter.Ended(done.Endpoint, outcome, c.first, total)
 	done.Log(c.s.Log)
+	if c.tenant != nil { // anybody could fill a disk with requests without a key; no page is touched for them
+		c.s.Audit.Append(done.Audit())
+	}
 	if err == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
@@ -55,11 +56,13 @@ func isLate(ctx context.Context) bool {
 	return errors.As(context.Cause(ctx), &l)
 }
 
-func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int) (*Stream, error) {
+// attempt also returns the admission's id, once there is one.
+func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int) (*Stream, string, error) {
 	a := &attempt{r: r, job: job, route: route, start: time.Now()}
 	if err := a.admit(ctx); err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	r.Audit.Append(a.record(n))
 	a.note(func(c *record.Choice) { *c = a.blank(c.Index, n) })
 	r.Meter.Route(string(route.Why))
 	ctx, a.cancel = context.WithCancelCause(ctx)
@@ -71,11 +74,18 @@ func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int
 	r.Witness.Saw(a.view, err == nil)
 	if err != nil {
 		a.close()
-		return nil, err
+		return nil, hexOf(a.adm.Id), err
 	}
 	now := time.Now()
 	a.note(func(c *record.Choice) { c.FirstTokenMS = record.MS(now.Sub(a.start)) })
-	return &Stream{a: a, ctx: ctx, tokens: first, finished: finished, first: now, Route: route}, nil
+	return &Stream{a: a, ctx: ctx, tokens: first, finished: finished, first: now, Route: route}, hexOf(a.adm.Id), nil
+}
+
+// record is what the audit log says of the ticket, before anybody has it.
+func (a *attempt) record(n int) event.Admission {
+	return event.Admission{Request: a.job.Request, Admission: hexOf(a.adm.Id), Tenant: a.adm.Tenant, Attempt: n, Route: string(a.route.Why),
+		Mover: moverName(a.adm.Mover), Prefill: a.adm.Prefill, PrefillBroker: a.adm.PrefillBroker, Decode: a.adm.Decode,
+		DecodeBroker: a.adm.DecodeBroker, PromptTokens: a.adm.PromptTokens, MaxNewTokens: a.adm.MaxNewTokens, PromptDigest: hexOf(a.adm.PromptDigest)}
 }
 
 // admit makes and signs the ticket.

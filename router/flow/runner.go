@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"leasehold.dev/mesh/audit"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
@@ -46,6 +48,7 @@ type Config struct {
 	Meter        *meter.Meter
 	Boundary     *boundary.Recorder
 	Witness      *witness.Witness
+	Audit        *audit.Log // nil: none
 	Log          *slog.Logger
 }
 
@@ -87,11 +90,12 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 	r.Budget.Request()
 	without := map[choose.Pair]bool{}
 	var last error
+	var lost string // admission of the attempt that last is of
 	for n := 1; ; n++ {
 		route, err := r.plan(job, without)
 		if err != nil {
 			if last != nil { // the first failure says more than "no other pair"
-				r.Meter.Retry("no_pair")
+				r.retried("no_pair", job, lost, last)
 				err = last
 			}
 			cancel()
@@ -99,13 +103,13 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 		}
 		if n > 1 {
 			if !r.Budget.Take() {
-				r.Meter.Retry("no_budget")
+				r.retried("no_budget", job, lost, last)
 				cancel()
 				return nil, last
 			}
-			r.Meter.Retry("taken")
+			r.retried("taken", job, lost, last)
 		}
-		s, err := r.attempt(ctx, job, route, n)
+		s, admission, err := r.attempt(ctx, job, route, n)
 		if err == nil {
 			s.end = cancel
 			return s, nil
@@ -113,7 +117,7 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 		if job.Entry != nil {
 			job.Entry.Update(func(*record.Request) { job.Choice.Error = errs.KindOf(err).String() + ": " + err.Error() })
 		}
-		r.disagreement(job, route, err)
+		r.disagreement(job, admission, route, err)
 		if n == retry.Attempts || ctx.Err() != nil || !retry.Lost(err) {
 			cancel()
 			return nil, err
@@ -121,25 +125,31 @@ func (r *Runner) Start(ctx context.Context, job Job) (*Stream, error) {
 		r.Log.Warn("attempt lost before the first token", "request", job.Request, "route", string(route.Why),
 			"prefill", route.Pair().Prefill, "decode", route.Decode.ID, "err", err)
 		without[route.Pair()] = true
-		last = err
+		last, lost = err, admission
 	}
 }
 
 // On is Start on one route, without a second attempt: it is for who has chosen the route.
 func (r *Runner) On(ctx context.Context, job Job, route choose.Route) (*Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Times.Request)
-	s, err := r.attempt(ctx, job, route, 1)
+	s, admission, err := r.attempt(ctx, job, route, 1)
 	if err != nil {
 		cancel()
-		r.disagreement(job, route, err)
+		r.disagreement(job, admission, route, err)
 		return nil, err
 	}
 	s.end = cancel
 	return s, nil
 }
 
-// disagreement counts and says differences of views: also a worker that refuses what was admitted. A loss is none.
-func (r *Runner) disagreement(job Job, route choose.Route, err error) {
+// retried counts and records what became of a lost attempt.
+func (r *Runner) retried(result string, job Job, lost string, why error) {
+	r.Meter.Retry(result)
+	r.Audit.Append(event.Retry{Request: job.Request, Admission: lost, Result: result, Reason: event.Reason(why)})
+}
+
+// disagreement counts, says and records differences of views: also a worker that refuses what was admitted. A loss is none.
+func (r *Runner) disagreement(job Job, admission string, route choose.Route, err error) {
 	field := ""
 	d := (*verdict.Disagreement)(nil)
 	switch kind := errs.KindOf(err); {
@@ -159,6 +169,7 @@ func (r *Runner) disagreement(job Job, route choose.Route, err error) {
 		return
 	}
 	r.Meter.Disagreement(field)
+	r.Audit.Append(event.Disagreement{Request: job.Request, Admission: admission, Field: field, Error: errs.KindOf(err).String(), Reason: event.Reason(err)})
 	r.Log.Error("incident: two views of one request differ", "request", job.Request, "field", field, "route", string(route.Why),
 		"prefill", route.Pair().Prefill, "decode", route.Decode.ID, "prompt_tokens", len(job.IDs), "max_new", route.MaxNew, "err", err)
 }

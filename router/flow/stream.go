@@ -65,7 +65,7 @@ func (s *Stream) Next() (*decodev1.Tokens, *decodev1.Finished, error) {
 	}
 	if err != nil {
 		s.a.note(func(c *record.Choice) { c.Error = errs.KindOf(err).String() + ": " + err.Error() })
-		s.a.r.disagreement(s.a.job, s.a.route, err)
+		s.a.r.disagreement(s.a.job, hexOf(s.a.adm.Id), s.a.route, err)
 		return nil, nil, err
 	}
 	return t, f, nil
