@@ -53,6 +53,38 @@ type segment struct {
 	first uint64 // number of its first record, by its name
 }
 
+// Logs are the directories of logs among dir and what is directly in it. NotFound: there is none.
+func Logs(dir string) ([]string, error) {
+	if isLog(dir) {
+		return []string{dir}, nil
+	}
+	all, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, errs.New(errs.NotFound, "audit: %w", err)
+	}
+	var out []string
+	for _, e := range all {
+		if d := filepath.Join(dir, e.Name()); e.IsDir() && isLog(d) {
+			out = append(out, d)
+		}
+	}
+	if len(out) == 0 {
+		return nil, errs.New(errs.NotFound, "audit: neither %s nor a directory in it holds a log", dir)
+	}
+	return out, nil
+}
+
+// isLog is true as long as anything is left of a log.
+func isLog(dir string) bool {
+	for _, name := range []string{lockFile, headsFile, PublicFile} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			return true
+		}
+	}
+	all, err := segments(dir)
+	return err == nil && len(all) > 0
+}
+
 const (
 	segmentPrefix = "audit-"
 	segmentSuffix = ".jsonl"

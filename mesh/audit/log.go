@@ -164,13 +164,16 @@ func (l *Log) Head() (Head, bool) {
 	return l.head, l.head.Seq > 0
 }
 
-// Healthy is Unavailable while the log cannot be written. A process without a log is healthy.
+// Healthy is Unavailable while the log cannot be written, and after Close. A process without a log is healthy.
 func (l *Log) Healthy(context.Context) error {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.closed {
+		return errs.New(errs.Unavailable, "the audit log is closed")
+	}
 	if l.failure != nil {
 		return errs.New(errs.Unavailable, "the audit log is not written, %d records wait, %d are lost: %w", len(l.queue), l.lost, l.failure)
 	}

@@ -335,8 +335,8 @@ func TestAfterCloseRecordsAreLost(t *testing.T) {
 	l := open(t, config(dir))
 	shut(t, l)
 	l.Append(note{N: 1})
-	if l.lost != 1 {
-		t.Errorf("%d lost, want 1", l.lost)
+	if err := l.Healthy(t.Context()); l.lost != 1 || errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("%d lost, want 1; Healthy() = %v, want unavailable", l.lost, err)
 	}
 	clean(t, dir, "opened closed")
 }

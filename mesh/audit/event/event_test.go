@@ -200,7 +200,7 @@ func TestVerdictsInHex(t *testing.T) {
 }
 
 func TestPairs(t *testing.T) {
-	if a, c := (Admission{Prefill: "p", Decode: "d"}).Pair(), (Choice{Decode: "d"}).Pair(); a != "p/d" || c != "-/d" {
+	if a, c := (Admission{Prefill: "p", Decode: "d"}).Pair(), (Choice{Decode: "d"}).Pair(); a != "p/d" || c != "/d" {
 		t.Errorf("%s, %s", a, c)
 	}
 }

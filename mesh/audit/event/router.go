@@ -74,18 +74,11 @@ type (
 	}
 )
 
-// Pair is "prefill/decode" of the choice; an unsplit one has "-" for prefill.
-func (c Choice) Pair() string { return pair(c.Prefill, c.Decode) }
+// Pair is "prefill/decode" of the choice; an unsplit one has nothing for prefill.
+func (c Choice) Pair() string { return c.Prefill + "/" + c.Decode }
 
 // Pair is as [Choice.Pair].
-func (a Admission) Pair() string { return pair(a.Prefill, a.Decode) }
-
-func pair(p, d string) string {
-	if p == "" {
-		p = "-"
-	}
-	return p + "/" + d
-}
+func (a Admission) Pair() string { return a.Prefill + "/" + a.Decode }
 
 // Kind of the record.
 func (Admission) Kind() string { return KindAdmission }
