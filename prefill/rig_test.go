@@ -19,6 +19,7 @@ import (
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/kvbroker/server"
+	"leasehold.dev/mesh/audit"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	prefillv1 "leasehold.dev/protos/gen/leasehold/prefill/v1"
@@ -32,6 +33,7 @@ const backend = layout.Ref
 // rig is a broker, a prefill worker p0 on it, and a decode worker d0 that the test plays. Pages are handed over in the
 // broker's pool.
 type rig struct {
+	audit   *audit.Log // nil: none
 	t       *testing.T
 	model   string
 	dir     string
@@ -93,7 +95,7 @@ func (g *rig) startWorker(change func(*worker.Config)) {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	g.host, g.svc = host, NewService(host, slog.New(slog.DiscardHandler), nil, nil)
+	g.host, g.svc = host, NewService(host, slog.New(slog.DiscardHandler), g.audit, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); host.Run(ctx) }()

@@ -109,3 +109,18 @@ func TestLogLevelIsTheOutcome(t *testing.T) {
 		}
 	}
 }
+
+func TestAuditLeavesOutWhatWasNotVerified(t *testing.T) {
+	r := record.Request{ID: "a", Tenant: "t", TotalMS: 1.5, Choices: []*record.Choice{
+		{AdmissionID: "x", PagesMoved: 4, Root: "ff", Error: "corrupt: rows"}, {AdmissionID: "y", PagesMoved: 4, Root: "ff", VerdictsEqual: true}}}
+	e := r.Audit()
+	if e.Request != "a" || e.Tenant != "t" || e.TotalUS != 1500 || len(e.Choices) != 2 {
+		t.Errorf("%+v", e)
+	}
+	if c := e.Choices[0]; c.Pages != 0 || c.Root != "" || c.Error != "corrupt: rows" || c.VerdictsEqual {
+		t.Errorf("unverified: %+v", c)
+	}
+	if c := e.Choices[1]; c.Pages != 4 || c.Root != "ff" || !c.VerdictsEqual {
+		t.Errorf("verified: %+v", c)
+	}
+}
