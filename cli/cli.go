@@ -36,6 +36,7 @@ type grammar struct {
 	Rotate rotateCommand `cmd:"" name:"rotate-receipt-key" help:"Sign receipts with a new key; those of the old one stay good."`
 	Canary canaryGroup   `cmd:"" help:"Ask for markers back, through every pair of workers."`
 	Doctor doctorCommand `cmd:"" help:"Is every promise kept by what was derived, and does every half fit the other? Fails when not; for rollouts."`
+	Audit  auditGroup    `cmd:"" help:"Read the audit logs: were they changed, and whose pages could a response have read?"`
 }
 
 // Run parses args and runs one command; without one it prints the help. SIGINT is handled where there is something to

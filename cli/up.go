@@ -15,6 +15,7 @@ import (
 type upCommand struct {
 	Model    string `help:"GGUF file to serve." type:"existingfile" env:"LEASEHOLD_MODEL" required:"" placeholder:"FILE"`
 	Dir      string `help:"Folder for sockets, certificates, logs; emptied at the start and removed at the end." placeholder:"DIR"`
+	Audit    string `help:"Folder of the audit logs, which stay at the end; inside of --dir, and removed with it, when absent." placeholder:"DIR"`
 	Bin      string `help:"Folder of the leasehold-* programs; this program's own when absent." placeholder:"DIR"`
 	Cache    string `help:"Folder for packed weights." placeholder:"DIR"`
 	Backend  string `help:"Engine back end." enum:"cpu,ref" default:"cpu"`
@@ -79,7 +80,12 @@ func (c *upCommand) serve(ctx context.Context, s streams, conf local.Config) (cl
 		return "", err
 	}
 	s.sayf("up: ready after %.1f s", time.Since(began).Seconds())
+<<<<<<< HEAD
 	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
+=======
+	s.sayf("up: audit logs of %d processes in %s", len(m.Processes()), m.AuditDir())
+	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity()}
+>>>>>>> b8db858 (cli: audit verify and affected; up gives every process an audit log)
 	if err := st.write(m.Dir); err != nil {
 		return "", err
 	}
@@ -124,6 +130,11 @@ func (c *upCommand) config(s streams) (conf local.Config, err error) {
 	conf.Cache = c.cache()
 	if conf.Dir, err = filepath.Abs(orDefault(c.Dir)); err != nil {
 		return conf, fmt.Errorf("up: %w", err)
+	}
+	if c.Audit != "" {
+		if conf.Audit, err = filepath.Abs(c.Audit); err != nil {
+			return conf, fmt.Errorf("up: %w", err)
+		}
 	}
 	if !c.Demo {
 		return conf, nil

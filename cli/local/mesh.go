@@ -35,6 +35,7 @@ type Config struct {
 	Bin      string // folder of the leasehold-* programs
 	Model    string // GGUF
 	Cache    string // packed weights
+	Audit    string // audit logs, one folder a process; empty: audit in Dir
 	Backend  string // cpu, ref
 	Registry string // empty: embedded in this process
 	Promise  int    // tokens
@@ -135,7 +136,8 @@ func (m *Mesh) workerArgs(w Worker, files *files) []string {
 
 func (m *Mesh) add(service, id string, files *files, args []string) {
 	name := service + "/" + id
-	args = append([]string{"-id", id, "-registry", m.Registry, "-identity", files.identity(service, id)}, args...)
+	args = append([]string{"-id", id, "-registry", m.Registry, "-identity", files.identity(service, id),
+		"-audit-dir", filepath.Join(m.AuditDir(), service+"-"+id)}, args...)
 	m.procs[name] = newProcess(name, filepath.Join(m.Bin, "leasehold-"+service), m.Dir, args)
 	m.order = append(m.order, name)
 }
@@ -148,6 +150,14 @@ func (m *Mesh) say(format string, args ...any) {
 
 // BrokerDir is where a broker's sockets are.
 func (m *Mesh) BrokerDir(name string) string { return filepath.Join(m.Dir, "sock", name) }
+
+// AuditDir holds the audit logs of all processes.
+func (m *Mesh) AuditDir() string {
+	if m.Audit != "" {
+		return m.Audit
+	}
+	return filepath.Join(m.Dir, "audit")
+}
 
 // Process is the process named service/id, such as decode/decode-0; nil when there is none.
 func (m *Mesh) Process(name string) *Process { return m.procs[name] }
