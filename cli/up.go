@@ -80,12 +80,8 @@ func (c *upCommand) serve(ctx context.Context, s streams, conf local.Config) (cl
 		return "", err
 	}
 	s.sayf("up: ready after %.1f s", time.Since(began).Seconds())
-<<<<<<< HEAD
-	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
-=======
 	s.sayf("up: audit logs of %d processes in %s", len(m.Processes()), m.AuditDir())
-	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity()}
->>>>>>> b8db858 (cli: audit verify and affected; up gives every process an audit log)
+	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
 	if err := st.write(m.Dir); err != nil {
 		return "", err
 	}
