@@ -86,6 +86,9 @@ func (h *History) Add(r *audit.Record) error {
 	case event.LateWrite:
 		return h.onBroker(r, func(b *broker) error { b.late(e.Page); return nil })
 	case event.Admission:
+		if e.Internal {
+			return nil
+		}
 		q := h.request(e.Request, e.Tenant)
 		if q.first.IsZero() {
 			q.first = r.Time

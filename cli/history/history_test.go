@@ -19,7 +19,7 @@ var noon = time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC)
 //	start BROKER INSTANCE                 grant BROKER LEASE TENANT ADMISSION PAGES
 //	own BROKER LEASE TENANT PAGES         released|handed-over|quarantined|proven BROKER LEASE
 //	zero BROKER PAGES                     late BROKER PAGE
-//	admit REQUEST TENANT ADMISSION P/PB D/DB    respond REQUEST TENANT OUTCOME ADMISSION...
+//	admit|replay REQUEST TENANT ADMISSION P/PB D/DB    respond REQUEST TENANT OUTCOME ADMISSION...
 func script(t *testing.T, text string) *History {
 	t.Helper()
 	h := &History{}
@@ -64,10 +64,10 @@ func parse(t *testing.T, w []string, n int) (audit.Event, string) {
 		return event.PagesZeroed{Pages: pages(t, w[2:])}, w[1]
 	case "late":
 		return event.LateWrite{Page: pages(t, w[2:])[0].Number}, w[1]
-	case "admit":
+	case "admit", "replay":
 		p, pb, _ := strings.Cut(w[4], "/")
 		d, db, _ := strings.Cut(w[5], "/")
-		return event.Admission{Request: w[1], Tenant: w[2], Admission: w[3], Prefill: p, PrefillBroker: pb, Decode: d, DecodeBroker: db}, "router-0"
+		return event.Admission{Request: w[1], Tenant: w[2], Admission: w[3], Prefill: p, PrefillBroker: pb, Decode: d, DecodeBroker: db, Internal: w[0] == "replay"}, "router-0"
 	case "respond":
 		r := event.Response{Request: w[1], Tenant: w[2], Outcome: w[3], StartMS: noon.Add(time.Duration(n-1) * time.Second).UnixMilli()}
 		for _, a := range w[4:] {
@@ -236,6 +236,11 @@ func TestWhoseData(t *testing.T) {
 			admit r1 a adm1 / d/bd
 			grant bd l1 a adm1 1`,
 			"r1 a unknown bd/i1:[1]; missing the router's word on how it ended"},
+		{"a replay, whose answer goes to nobody", `
+			start bd i1
+			replay r1 a adm1 / d/bd
+			grant bd l1 a adm1 1`,
+			""},
 		{"a broker without a log", `
 			start bd i1
 			admit r1 a adm1 p/bp d/bd

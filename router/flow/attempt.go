@@ -85,7 +85,8 @@ func (r *Runner) attempt(ctx context.Context, job Job, route choose.Route, n int
 func (a *attempt) record(n int) event.Admission {
 	return event.Admission{Request: a.job.Request, Admission: hexOf(a.adm.Id), Tenant: a.adm.Tenant, Attempt: n, Route: string(a.route.Why),
 		Mover: moverName(a.adm.Mover), Prefill: a.adm.Prefill, PrefillBroker: a.adm.PrefillBroker, Decode: a.adm.Decode,
-		DecodeBroker: a.adm.DecodeBroker, PromptTokens: a.adm.PromptTokens, MaxNewTokens: a.adm.MaxNewTokens, PromptDigest: hexOf(a.adm.PromptDigest)}
+		DecodeBroker: a.adm.DecodeBroker, PromptTokens: a.adm.PromptTokens, MaxNewTokens: a.adm.MaxNewTokens, PromptDigest: hexOf(a.adm.PromptDigest),
+		Internal: a.job.Entry == nil}
 }
 
 // admit makes and signs the ticket.

@@ -88,7 +88,7 @@ func TestEveryKindComesBackAsItWas(t *testing.T) {
 // TestNoFieldIsForText: what an event can hold is in this list, so that a field for text is a change that a reader sees.
 func TestNoFieldIsForText(t *testing.T) {
 	words := "admission as attempt broker choices completion_tokens count decode decode_broker endpoint epoch error expected fault field " +
-		"finish_reason from got guards_on half instance lease length logit_digest max_new_tokens model moved mover number generation outcome " +
+		"finish_reason from got guards_on half instance internal lease length logit_digest max_new_tokens model moved mover number generation outcome " +
 		"output_digest page pages place prefill prefill_broker prompt_digest prompt_tokens reason records request result role root route rows " +
 		"source_epoch source_instance source_lease start_unix_ms stream suspects tenant total_us unsplit verdicts_equal want what worker write"
 	known := map[string]bool{}

@@ -24,6 +24,7 @@ type (
 		PromptTokens  uint32 `json:"prompt_tokens"`
 		MaxNewTokens  uint32 `json:"max_new_tokens"`
 		PromptDigest  string `json:"prompt_digest"`
+		Internal      bool   `json:"internal,omitempty"` // a replay: the answer goes to nobody, and there is no response
 	}
 
 	// Response says how a request of a tenant's ended, before its last byte goes out.
