@@ -191,3 +191,23 @@ func TestStopStringsCount(t *testing.T) {
 		t.Errorf("dropped %+v, want one that is too large", dropped)
 	}
 }
+
+func TestSampledReplaysStayWithinTheirBudget(t *testing.T) {
+	for _, budget := range []float64{0.01, 0.1, 1} {
+		c := replay.NewCore(replay.Policy{Share: 1, Budget: budget, Bytes: 1 << 30})
+		c.Finished(job(10_000), 0) // the longest: from here on chance decides
+		c.Next(began)
+		c.Ended(began, replay.Equal)
+		served, sampled, last := uint64(10_010), uint64(0), uint64(0)
+		for i := range 5000 {
+			j := job(50 + i%100)
+			served += j.Tokens()
+			if why, _ := c.Finished(j, 0); why == replay.Sampled {
+				sampled, last = sampled+j.Tokens(), j.Tokens()
+			}
+		}
+		if most := budget*float64(served) + float64(last); float64(sampled) > most || float64(sampled) < 0.95*budget*float64(served) {
+			t.Errorf("budget %v: %d tokens of %d were taken, want close to %.0f", budget, sampled, served, budget*float64(served))
+		}
+	}
+}
