@@ -188,13 +188,6 @@ func TestTheProcess(t *testing.T) {
 		_, body := get(t, "http://"+addr.Admin+"/debug/requests")
 		return strings.Contains(body, `"outcome":"running"`) && strings.Contains(body, `"verdicts_equal":true`)
 	})
-	ended := make(chan error, 1)
-	go func() { ended <- stop() }() // the running request is let end
-	eventually(t, "the router takes no new request", func() bool { code, _ := get(t, "http://"+addr.HTTP+"/healthz"); return code == 0 })
-	if _, body := get(t, "http://"+addr.Admin+"/metrics"); !strings.Contains(body, `leasehold_router_routes_total{`) || !strings.Contains(body, `route="split:grpc"`) {
-		t.Errorf("/metrics lacks the route:\n%s", body)
-	}
-	close(release)
 	if _, body := get(t, "http://"+addr.Admin+"/metrics"); !strings.Contains(body, "leasehold_router_reports_open 0\n") || !strings.Contains(body, "leasehold_router_receipts 0\n") {
 		t.Errorf("/metrics lacks receipts and reports:\n%s", body)
 	}
@@ -204,6 +197,13 @@ func TestTheProcess(t *testing.T) {
 	if st, err := os.Stat(c.ReceiptKey); err != nil || st.Mode().Perm() != 0o600 {
 		t.Errorf("the receipt key was made as %v, %v; want 0600", st, err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- stop() }() // the running request is let end
+	eventually(t, "the router takes no new request", func() bool { code, _ := get(t, "http://"+addr.HTTP+"/healthz"); return code == 0 })
+	if _, body := get(t, "http://"+addr.Admin+"/metrics"); !strings.Contains(body, `leasehold_router_routes_total{`) || !strings.Contains(body, `route="split:grpc"`) {
+		t.Errorf("/metrics lacks the route:\n%s", body)
+	}
+	close(release)
 	if got := <-answer; !strings.Contains(got, `"content":" blue"`) || !strings.HasSuffix(got, "data: [DONE]\n\n") || strings.Count(got, `"leasehold_receipt":"ey`) != 1 {
 		t.Errorf("the request that ran while the router drained: %q", got)
 	}

@@ -13,7 +13,7 @@ type Seen struct {
 	At          time.Time `json:"at"`
 	Pair        string    `json:"pair"`      // that answered the tenant
 	Elsewhere   string    `json:"elsewhere"` // the decode worker that ran it again
-	Rows        uint32    `json:"rows"` // that were moved for it: 0, decode computed all
+	Rows        uint32    `json:"rows"`      // that were moved for it: 0, decode computed all
 	Result      Result    `json:"result"`
 	Prompt      int       `json:"prompt_tokens"`
 	New         uint32    `json:"completion_tokens"`
