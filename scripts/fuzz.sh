@@ -10,7 +10,7 @@ n=0 failed=()
 start=$SECONDS
 while IFS=: read -r file target; do
   echo "fuzz: ${file%/*} $target"
-  (cd "${file%/*}" && go test -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s" .) || failed+=("$target")
+  (cd "${file%/*}" && go test -run '^$' -fuzz "^$target\$" -fuzztime "${seconds}s" -fuzzminimizetime 20x .) || failed+=("$target")
   n=$((n + 1))
 done < <(git grep -oE 'func Fuzz[A-Za-z0-9_]+' -- '*_test.go' | sed 's/:func /:/' | grep -E "$pattern")
 met=false
