@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 )
 
 // Options of a runner.
@@ -216,6 +217,7 @@ func (r *Runner) Run(ctx context.Context) {
 	defer context.AfterFunc(ctx, r.poke)()
 	for ctx.Err() == nil {
 		r.beat.idle(r.o.Now())
+		fault.At(fault.RunnerLoop)
 		switch {
 		case r.tidy():
 		case r.choose():

@@ -11,6 +11,8 @@ var All = []Bar{
 	{Name: "explore", Run: runExplore},
 	{Name: "replay", Run: runReplay},
 	{Name: "failures", Run: runFailures},
+	{Name: "faults", Run: runFaults},
+	{Name: "guard-matrix", Run: runGuardMatrix},
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},
 	{Name: "bench-guards", Run: runBenchGuards},

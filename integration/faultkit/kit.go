@@ -11,8 +11,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"leasehold.dev/cli/local"
 	"leasehold.dev/integration/scenario"
@@ -21,6 +23,9 @@ import (
 
 // Environ names the folder of the control sockets, for processes that are started after it is set.
 const Environ = "LEASEHOLD_FAULTS"
+
+// answerTime is how long a process may take to answer a command.
+const answerTime = 10 * time.Second
 
 // Bin is where the programs of the faults build are, beside those of the release build.
 func Bin(release string) string { return filepath.Join(filepath.Dir(release), "faults", "bin") }
@@ -31,11 +36,15 @@ type Stage struct {
 	dir string
 }
 
-// Open starts the mesh that change makes of the default one, with nothing armed and every guard on. The caller closes it.
-func Open(ctx context.Context, s scenario.Setup, change func(*local.Config)) (*Stage, error) {
+// Open starts the mesh that change makes of the default one. Every process carries out the lines of start first; without
+// any, nothing is armed and every guard is on. The caller closes it.
+func Open(ctx context.Context, s scenario.Setup, change func(*local.Config), start ...string) (*Stage, error) {
 	s.Bin = Bin(s.Bin)
 	dir, err := os.MkdirTemp("", "leasehold-faults")
 	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "start"), []byte(strings.Join(start, "\n")), 0o600); err != nil {
 		return nil, err
 	}
 	if err := os.Setenv(Environ, dir); err != nil {
@@ -64,6 +73,9 @@ func (s *Stage) Do(process, line string) (string, error) {
 		return "", err
 	}
 	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(answerTime)); err != nil { // a stopped process answers nothing
+		return "", err
+	}
 	if _, err := fmt.Fprintln(conn, line); err != nil {
 		return "", err
 	}
@@ -112,23 +124,19 @@ func homes(g fault.Guard) []string {
 
 // Guards turns exactly these guards off, wherever they are asked about, and every other one on.
 func (s *Stage) Guards(off ...fault.Guard) error {
-	var all []string
-	for _, g := range fault.Guards() {
-		all = append(all, string(g))
-	}
 	for _, p := range s.Processes() {
-		if _, err := s.Do(p.Name, "on "+strings.Join(all, " ")); err != nil {
-			return err
-		}
 		service, _, _ := strings.Cut(p.Name, "/")
-		for _, g := range off {
-			for _, home := range homes(g) {
-				if home != service {
-					continue
-				}
-				if _, err := s.Do(p.Name, "off "+string(g)); err != nil {
-					return err
-				}
+		var turnOn, turnOff []string
+		for _, g := range fault.Guards() {
+			if slices.Contains(off, g) && slices.Contains(homes(g), service) {
+				turnOff = append(turnOff, string(g))
+			} else {
+				turnOn = append(turnOn, string(g))
+			}
+		}
+		for word, names := range map[string][]string{"on": turnOn, "off": turnOff} {
+			if _, err := s.Do(p.Name, strings.Join(append([]string{word}, names...), " ")); err != nil {
+				return err
 			}
 		}
 	}

@@ -123,6 +123,7 @@ type reply struct {
 		Delta struct {
 			Content string `json:"content"`
 		} `json:"delta"`
+		Text    string  `json:"text"` // of a completion
 		Finish  *string `json:"finish_reason"`
 		Receipt string  `json:"leasehold_receipt"`
 	} `json:"choices"`
@@ -142,7 +143,7 @@ func (a *Answer) readWhole(b []byte, res *http.Response) error {
 	if res.StatusCode != http.StatusOK || len(r.Choices) == 0 {
 		return fmt.Errorf("status %d without an error object or a choice: %q", res.StatusCode, b)
 	}
-	a.Text, a.Usage, a.Completed = r.Choices[0].Message.Content, r.Usage, true
+	a.Text, a.Usage, a.Completed = r.Choices[0].Message.Content+r.Choices[0].Text, r.Usage, true
 	a.Receipt = r.Choices[0].Receipt
 	if r.Choices[0].Finish != nil {
 		a.Finish = *r.Choices[0].Finish
@@ -175,14 +176,15 @@ func (a *Answer) readStream(body io.Reader, start time.Time, seen func(Answer)) 
 			a.Usage = r.Usage
 		}
 		for _, c := range r.Choices {
-			a.Text += c.Delta.Content
+			content := c.Delta.Content + c.Text
+			a.Text += content
 			if c.Finish != nil {
 				a.Finish, a.Receipt = *c.Finish, c.Receipt
 			}
-			if c.Delta.Content != "" && a.First == 0 {
+			if content != "" && a.First == 0 {
 				a.First = time.Since(start)
 			}
-			if c.Delta.Content != "" && seen != nil {
+			if content != "" && seen != nil {
 				seen(*a)
 			}
 		}

@@ -3,10 +3,14 @@
 package server
 
 import (
+	"sync"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/protos/fault"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 )
 
 // faultyDeadline is the clock of a broker that runs ahead.
@@ -61,17 +65,44 @@ func (p *parked) spoil() {
 // toRead is the page that is read for a place: another lease's, with mover/read reorder.
 func (p *parked) toRead(place uint32) uint32 {
 	page := p.pages[place].Page
-	if fault.At(fault.BrokerRead) != fault.Reorder {
+	how := fault.At(fault.BrokerRead)
+	if how != fault.Reorder && how != fault.Corrupt {
 		return page
 	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	for id, h := range p.b.held {
-		if id != p.ref.Lease && h.src != nil && int(place) < len(h.src.pages) {
-			return h.src.pages[place].Page
+		if id == p.ref.Lease || h.src == nil || int(place) >= len(h.src.pages) || int(place) >= len(h.src.core.Sealed()) {
+			continue
 		}
+		if how == fault.Corrupt {
+			forgeries.Store(forgery{p, place}, h.src.core.Sealed()[place])
+		}
+		return h.src.pages[place].Page
 	}
 	return page
+}
+
+// forgery is a place of a Pull whose digest is to be another page's; forgeries has that digest.
+type forgery struct {
+	p     *parked
+	place uint32
+}
+
+var forgeries sync.Map
+
+// forge puts the digests of what was sent into a Completion that is sealed already.
+func (p *parked) forge(c *brokerv1.Completion) *brokerv1.Completion {
+	if c == nil {
+		return nil
+	}
+	c = proto.Clone(c).(*brokerv1.Completion)
+	for i := range c.Digests {
+		if d, ok := forgeries.LoadAndDelete(forgery{p, uint32(i)}); ok {
+			c.Digests[i] = d.([]byte)
+		}
+	}
+	return c
 }
 
 // spoilBeforeClear fills a page with NaN, so that whoever reads it before it is written shows it.

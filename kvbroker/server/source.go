@@ -221,7 +221,7 @@ func (p *parked) Complete(pages uint32, size uint64) (*brokerv1.Completion, erro
 		p.err = err
 		return nil, err
 	}
-	return send.Completion, nil
+	return p.forge(send.Completion), nil
 }
 
 // unchanged digests the pages once more after the last was sealed. The receiver digests what it got; but a page that

@@ -127,6 +127,9 @@ func (b *Broker) destinationOf(ref lease.Ref) (*destination, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	h := b.held[ref.Lease]
+	if fault.Off(fault.Epoch) && h != nil {
+		ref.Epoch = h.ref.Epoch
+	}
 	if h != nil && h.ref == ref && h.dest != nil {
 		return h.dest, nil // also of a lease that has ended: it knows best why
 	}

@@ -43,7 +43,7 @@ const (
 
 	BrokerReserve  Point = "point:broker/reserve"  // a lease is asked for
 	BrokerLanded   Point = "point:broker/landed"   // a page has arrived: late-write (into it, while STAGED), drop (the report)
-	BrokerRead     Point = "point:broker/read"     // a page is read to be sent: reorder (another lease's page at that place is)
+	BrokerRead     Point = "point:broker/read"     // a page is read to be sent: reorder (another lease's page is read), corrupt (and its digest is in the Completion)
 	BrokerSealed   Point = "point:broker/sealed"   // a source lease was finished: late-write (into its first page), reorder (its first two pages)
 	BrokerVerify   Point = "point:broker/verify"   // the destination's pages are to be verified
 	BrokerRetired  Point = "point:broker/retired"  // a worker's proof comes in: drop
@@ -55,6 +55,7 @@ const (
 	ClientEpoch   Point = "point:client/epoch"   // a worker speaks of its lease: stale-epoch
 	ClientRevoked Point = "point:client/revoked" // a worker hears that its lease is over: drop
 	WorkerAttach  Point = "point:worker/attach"  // a worker is about to attach
+	RunnerLoop    Point = "point:runner/loop"    // the loop comes round
 	RunnerStep    Point = "point:runner/step"    // a step is about to run: corrupt (the plan names a sequence n rows longer)
 	EngineAppend  Point = "point:engine/append"  // a step is about to run: duplicate (the first page that it appends to is kept), late-write (what was kept is written again)
 	PrefillAdmit  Point = "point:prefill/admit"  // P takes a request: truncate (to one computed token: the refusal that borrows a success)
@@ -73,7 +74,7 @@ const (
 func Points() []Point {
 	return []Point{MoverPage, MoverRead, MoverWire, MoverComplete, Completion, BrokerReserve, BrokerLanded, BrokerRead, BrokerSealed,
 		BrokerVerify, BrokerRetired, BrokerDrained, BrokerClear, BrokerCleared, BrokerDeadline, ClientEpoch, ClientRevoked,
-		WorkerAttach, RunnerStep, EngineAppend, PrefillAdmit, PrefillSeal, PrefillFinish, PrefillAnswer, DecodeOwned, DecodeFed,
+		WorkerAttach, RunnerLoop, RunnerStep, EngineAppend, PrefillAdmit, PrefillSeal, PrefillFinish, PrefillAnswer, DecodeOwned, DecodeFed,
 		DecodeAnswer, DecodeToken, RouterAdmit, RouterAnswer}
 }
 

@@ -1,0 +1,88 @@
+package catalogue
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+
+	"leasehold.dev/integration/scenario"
+	"leasehold.dev/model/canary"
+)
+
+const tests = "leasehold.dev/integration/"
+
+// testCases are the scenarios that are tests of other packages.
+func testCases() []Case {
+	return []Case{
+		{Row: "H1", Name: "at, below and above each half's limit", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH1"},
+		{Row: "H2", Name: "prefill refuses late", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH2"},
+		{Row: "H3", Name: "every lie of a source broker that holds the secret (also H4 to H7, H15)", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestLies"},
+		{Row: "H5", Name: "bytes flip in each used page", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH5"},
+		{Row: "H10", Name: "decode without a mover", Package: "leasehold.dev/decode", Tests: "TestWithoutAMoverItIsNotReady"},
+		{Row: "H13", Name: "a stub with copied numbers", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH13"},
+		{Row: "L8", Name: "the client goes away between prefill's end and decode's start", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestL8"},
+		{Row: "C4", Name: "Consul away, and a stale catalogue", Package: tests + "control", Tests: "TestConsulAway|TestStaleCatalogue"},
+	}
+}
+
+// missing rows have no scenario, for a reason.
+var missing = map[string]string{
+	"T2":  "needs the prefix cache",
+	"T7":  "needs the prefix cache",
+	"T8":  "needs the prefix cache",
+	"L13": "there is no shm mover yet",
+	"H12": "the alert \"too fast\" is not in the mesh yet; the kit has its fault, prefill/answer reorder",
+}
+
+// Cases is the whole table.
+func Cases() []Case {
+	var all []Case
+	for _, b := range handoffPoints() {
+		all = append(all, b.each())
+	}
+	all = append(all, lifeCases()...)
+	all = append(all, tenantCases()...)
+	all = append(all, controlCases()...)
+	return append(all, testCases()...)
+}
+
+// WriteModel makes the canary model, over which the scenarios here run.
+func WriteModel(dir string) (string, error) {
+	data, err := canary.File(4096)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "canary.gguf")
+	return path, os.WriteFile(path, data, 0o600)
+}
+
+// All runs the whole table and returns how many results there were, and how many were not as they must be.
+func All(ctx context.Context, s scenario.Setup, cases []Case, say func(string, ...any)) (ran, failed int, rows map[string]int, err error) {
+	dir, err := os.MkdirTemp("", "leasehold-catalogue")
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if s.Model, err = WriteModel(dir); err != nil {
+		return 0, 0, nil, err
+	}
+	s.Cache = dir
+	rows = map[string]int{}
+	Run(ctx, s, cases, func(r Result) {
+		ran++
+		rows[r.Row]++
+		if r.Err != nil {
+			failed++
+		}
+		say("%v", r)
+	})
+	if ran == 0 {
+		return 0, 0, nil, fmt.Errorf("no case ran")
+	}
+	return ran, failed, rows, nil
+}
+
+// Missing is the rows without a scenario, and why.
+func Missing() map[string]string { return maps.Clone(missing) }
