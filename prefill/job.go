@@ -101,7 +101,7 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 			if err := j.task.Err(); err != nil {
 				return nil, j.why(err)
 			}
-			return j.finish(time.Since(began))
+			return j.finish(time.Since(began), time.Since(j.task.Began()))
 		case <-j.life.Done():
 			return nil, context.Cause(j.life)
 		}
@@ -117,7 +117,7 @@ func (j *job) why(err error) error {
 }
 
 // finish compares what was counted with what was asked for, and hands the last page over.
-func (j *job) finish(took time.Duration) (*meshv1.PrefillVerdict, error) {
+func (j *job) finish(took, span time.Duration) (*meshv1.PrefillVerdict, error) {
 	n := j.a.PromptTokens
 	pages, rows, fed := j.pages.counted()
 	wrong := rows != j.task.Length() || rows != n-1 || pages != proof.Pages(n, 0) || len(fed) != int(rows)
@@ -140,5 +140,6 @@ func (j *job) finish(took time.Duration) (*meshv1.PrefillVerdict, error) {
 		ModelRevision: m.Revision[:], LayoutHash: j.facts.layout,
 		PromptDigest: proof.PromptDigest(j.a.Nonce, j.a.Tenant, m.Revision[:], append(fed, j.ids[len(j.ids)-1])),
 		FromToken:    j.lease.From, Rows: rows, Pages: pages, Root: done.Root, ComputeUs: uint64(took.Microseconds()),
+		SpanUs: uint64(span.Microseconds()),
 	}), nil
 }

@@ -29,7 +29,7 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = srv.Close() }()
-	host, err := worker.Open(w, worker.Own{ID: srv.ID(), Log: srv.Log, Meter: srv.Meter}, Broker(w.BrokerDir, srv.ID()))
+	host, err := worker.Open(w, worker.Own{ID: srv.ID(), Warm: true, Log: srv.Log, Meter: srv.Meter}, Broker(w.BrokerDir, srv.ID()))
 	if err != nil {
 		return err
 	}

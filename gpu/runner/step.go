@@ -96,7 +96,7 @@ func (r *Runner) openNew() {
 			t.seq = seq
 			r.open[seq] = t
 			r.mu.Lock()
-			t.opened = true
+			t.opened, t.began = true, r.o.Now()
 			r.mu.Unlock()
 		}
 		kept = append(kept, p)

@@ -56,6 +56,7 @@ type Task struct {
 	ended    bool
 	inflight bool // in the step that is running
 	opened   bool
+	began    time.Time // of its first step
 
 	// Of the loop; readable by anyone once done is closed.
 	seq       engine.SeqID
@@ -103,6 +104,9 @@ func (t *Task) Err() error { return t.err }
 
 // Faults are the fault records of the task's sequence. Call it after Done.
 func (t *Task) Faults() []engine.Fault { return t.faults }
+
+// Began is when the task's first step began; zero: none did. Call it after Done.
+func (t *Task) Began() time.Time { return t.began }
 
 // Length is the engine's count of rows, the verified ones included. Call it after Done.
 func (t *Task) Length() uint32 { return t.length }

@@ -34,7 +34,10 @@ type Host[B Broker] struct {
 	runner  *runner.Runner
 	metrics *metrics
 
+	warm bool
+
 	mu      sync.Mutex
+	fitted  Fit
 	link    *Link[B]
 	reason  string        // why there is no link
 	drains  bool          // no new request is taken
@@ -44,6 +47,7 @@ type Host[B Broker] struct {
 // Own are the parts of a process that a host uses. Zero values: logs and metrics go nowhere.
 type Own struct {
 	ID    string // this worker's instance id
+	Warm  bool   // measure a [Fit] before the first attach
 	Log   *slog.Logger
 	Meter metric.Meter
 }
@@ -66,7 +70,7 @@ func Open[B Broker](c Config, own Own, dial Dial[B]) (*Host[B], error) {
 	h := &Host[B]{
 		opened: o, id: own.ID, conf: c, dial: dial, log: own.Log,
 		reason: "not attached yet", changed: make(chan struct{}),
-		promise: uint32(c.Promise),
+		promise: uint32(c.Promise), warm: own.Warm,
 	}
 	if h.promise == 0 {
 		h.promise = o.model.Config.ContextLength
@@ -130,6 +134,16 @@ func (h *Host[B]) Run(ctx context.Context) {
 	looping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	loop.Go(func() { h.runner.Run(looping) })
+	if h.warm {
+		f, err := h.warmUp(ctx)
+		if err != nil {
+			h.log.Warn("not measured: nobody can tell a prompt that was not computed by its time", "err", err)
+		}
+		h.mu.Lock()
+		h.fitted = f
+		h.mu.Unlock()
+		h.log.Info("warm", "us_per_token", f.A, "us_per_token_squared", f.B, "tokens", f.Measured)
+	}
 	for wait := MinBackoff; ctx.Err() == nil; wait = min(2*wait, MaxBackoff) {
 		attached, err := h.attach(ctx)
 		if ctx.Err() != nil {

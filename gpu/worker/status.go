@@ -62,6 +62,12 @@ func (h *Host[B]) Status() *meshv1.WorkerStatus {
 		QueuedTokens: uint32(min(load.Tokens, 1<<32-1)), Sequences: uint32(load.Running),
 		Ready: reason == "", Reason: reason, GuardsOn: h.GuardsOn(),
 	}
+	h.mu.Lock()
+	f := h.fitted
+	h.mu.Unlock()
+	if f.Measured > 0 {
+		s.WarmUp = &meshv1.WarmUp{AUs: f.A, BUs: f.B, MeasuredTokens: f.Measured}
+	}
 	if l != nil {
 		s.Broker, s.BrokerInstance, s.LimitTokens, s.PoolPages = l.Facts.Broker, l.Facts.Instance, l.Limit, l.Facts.PoolPages
 		s.FreePages = h.dial.Pool(l.Broker).Free

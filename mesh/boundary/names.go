@@ -66,7 +66,7 @@ var Watches = map[Detector][]Property{
 	NegativeCanary: {P3, P5},
 	Replay:         {P1},
 	ReceiptReport:  {P1},
-	TooFast:        {P1, P3},
+	TooFast:        {P1},
 	TagFault:       {P2},
 	LateWrite:      {P2},
 	SourceChanged:  {P2},

@@ -2,6 +2,7 @@ package choose
 
 import (
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
+	"leasehold.dev/router/toofast"
 )
 
 // Worker is the newest status of one worker. Hashes are raw bytes in a string, so that workers compare with ==.
@@ -23,6 +24,7 @@ type Worker struct {
 	Up                bool   // says it is ready, was heard of lately, and its breaker is closed
 	Reason            string // why not
 	Open              uint32 // calls that this router has running there
+	Warm              toofast.Fit
 }
 
 // FromStatus takes over what a worker says. Up is only what the worker says of itself.
@@ -34,6 +36,9 @@ func FromStatus(s *meshv1.WorkerStatus) Worker {
 		Limit: s.GetLimitTokens(), Promised: s.GetPromisedTokens(),
 		Pages: s.GetPoolPages(), Free: s.GetFreePages(), Queued: s.GetQueuedTokens(), Sequences: s.GetSequences(),
 		SelfPrefill: s.GetSelfPrefill(), GuardsOn: s.GetGuardsOn(), Up: s.GetReady(), Reason: s.GetReason(),
+	}
+	if f := s.GetWarmUp(); f != nil {
+		w.Warm = toofast.Fit{A: f.GetAUs(), B: f.GetBUs(), Measured: f.GetMeasuredTokens()}
 	}
 	for _, m := range s.GetMovers() {
 		w.Local = w.Local || m == meshv1.Mover_MOVER_LOCAL

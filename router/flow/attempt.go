@@ -140,8 +140,11 @@ func (a *attempt) run(ctx context.Context) (*decodev1.Tokens, *decodev1.Finished
 		if err != nil && !fault.Off(fault.Verdict) {
 			return err
 		}
-		a.note(func(c *record.Choice) { c.VerdictsEqual = true })
-		a.r.agreed(a.route)
+		a.note(func(c *record.Choice) { c.VerdictsEqual = err == nil })
+		if err == nil { // else the guard is switched off, and nothing was proven
+			a.r.agreed(a.route)
+		}
+		a.r.judge(a.job, a.route, p)
 		a.admitted, a.p, a.d = admitted, p, d
 		first, finished, err = a.decode.next()
 		return err

@@ -122,3 +122,31 @@ func TestPairsAreExpectedAndForgotten(t *testing.T) {
 	w.Leave("prefill", "p")
 	eventually(t, "the clock stops when the pair is gone", func() bool { return !known("p/d") })
 }
+
+// The guard is content: rows and digests are as they should be. Only the time is not.
+func TestAPromptThatWasNotComputedIsFlagged(t *testing.T) {
+	for _, c := range []struct {
+		span uint64
+		n    int
+		fast bool
+		look bool
+	}{{9900, 100, false, true}, {2971, 100, false, true}, {2969, 100, true, true}, {0, 100, true, true}, {0, 50, false, false}} {
+		w := newWorld(t)
+		metrics, log := w.observed()
+		s := w.Status("p", "bp")
+		s.WarmUp = &meshv1.WarmUp{AUs: 100, MeasuredTokens: 256} // 99 rows: 9.9 ms
+		w.NewPrefill(s).Twist = func(v *meshv1.PrefillVerdict) { v.SpanUs = c.span }
+		w.NewDecode(w.Status("d", "bd"))
+		w.settle(1, 1)
+		if _, _, err := w.answer(t.Context(), w.job(c.n, 4)); err != nil {
+			t.Fatal(err)
+		}
+		flagged := strings.Contains(metrics(), boundary.Incidents+`_total{detector="too_fast",property="P1"} 1`)
+		if flagged != c.fast || strings.Contains(log.String(), "faster than it can be computed") != c.fast {
+			t.Errorf("%d tokens in %d us: flagged %v, want %v\n%s", c.n, c.span, flagged, c.fast, log)
+		}
+		if _, ok := w.Boundary.Last(boundary.P1, boundary.TooFast, "p/d"); ok != c.look {
+			t.Errorf("%d tokens in %d us: a look %v, want %v", c.n, c.span, ok, c.look)
+		}
+	}
+}

@@ -3,13 +3,16 @@ package flow
 import (
 	"context"
 	"slices"
+	"time"
 
 	"leasehold.dev/mesh/boundary"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/router/choose"
 )
 
-// afterwards are the detectors that look at an admission when the brokers' records are here: package witness.
-var afterwards = []look{{boundary.P3, boundary.Reconciler}, {boundary.P4, boundary.Reconciler}}
+// afterwards are the detectors that not every request is a look of: package witness's, when the brokers' records are here, and
+// package toofast's, for prompts of some length.
+var afterwards = []look{{boundary.P1, boundary.TooFast}, {boundary.P3, boundary.Reconciler}, {boundary.P4, boundary.Reconciler}}
 
 type look struct {
 	property boundary.Property
@@ -24,6 +27,24 @@ func (r *Runner) agreed(route choose.Route) {
 	pair := boundary.Pair(route.Pair().Prefill, route.Decode.ID)
 	for _, l := range perPair {
 		r.Boundary.Observed(l.property, l.detector, pair)
+	}
+}
+
+// judge flags a prompt that P sealed faster than it can compute: the answer goes out, and somebody is told.
+func (r *Runner) judge(job Job, route choose.Route, v *meshv1.PrefillVerdict) {
+	if route.Prefill == nil {
+		return
+	}
+	span := time.Duration(v.GetSpanUs()) * time.Microsecond
+	fast, known := route.Prefill.Warm.Judge(v.GetRows(), span)
+	if !known {
+		return
+	}
+	r.Boundary.Observed(boundary.P1, boundary.TooFast, boundary.Pair(route.Prefill.ID, route.Decode.ID))
+	if fast {
+		r.Boundary.Incident(boundary.P1, boundary.TooFast)
+		r.Log.Error("incident: a prompt was sealed faster than it can be computed", "request", job.Request, "prefill", route.Prefill.ID,
+			"rows", v.GetRows(), "span", span.String(), "expected", route.Prefill.Warm.Expected(v.GetRows()).String())
 	}
 }
 

@@ -1,0 +1,93 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leasehold.dev/gpu/layout"
+	"leasehold.dev/gpu/pool"
+	"leasehold.dev/gpu/runner"
+	"leasehold.dev/protos/errs"
+)
+
+// warmLengths are the prompts of a warm-up, in tokens; the first runs twice, and its first time counts for nothing: it finds
+// caches cold. warmTime is the most that a warm-up may take: what was measured by then is fitted.
+var warmLengths = []uint32{64, 64, 128, 256}
+
+const warmTime = 10 * time.Second
+
+// warmUp measures the engine alone, on pages of this process's own that no tenant ever sees. The engine's loop runs already,
+// and nothing else uses it.
+func (h *Host[B]) warmUp(ctx context.Context) (f Fit, err error) {
+	longest := min(warmLengths[len(warmLengths)-1], h.model.Config.ContextLength-1)
+	pages := (longest + layout.PageTokens - 1) / layout.PageTokens
+	own, err := pool.New(pages, h.engine.Layout().PageBytes())
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, own.Close()) }()
+	mem, tags := own.Files()
+	mapping, err := pool.Map(mem, tags, pages, own.PageBytes())
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, mapping.Close()) }()
+	attached, err := h.runner.Attach(mapping)
+	if err != nil {
+		return f, err
+	}
+	defer func() {
+		err = errors.Join(err, h.runner.Detach(attached, errs.New(errs.Unavailable, "the warm-up is over")))
+	}()
+	var samples []Sample
+	began := time.Now()
+	for i, m := range warmLengths {
+		if m > longest || time.Since(began) > warmTime {
+			break
+		}
+		took, err := h.computeAlone(ctx, attached, own, m, uint64(i+1))
+		if err != nil {
+			return f, err
+		}
+		if i > 0 {
+			samples = append(samples, Sample{m, took})
+		}
+	}
+	return fit(samples), nil
+}
+
+// computeAlone is the time of one prompt of m tokens. generation tags its pages.
+func (h *Host[B]) computeAlone(ctx context.Context, p *runner.Pool, own *pool.Pool, m uint32, generation uint64) (time.Duration, error) {
+	s := runner.Sequence{Tokens: make([]int32, m), Handler: &span{}}
+	for i := range s.Tokens {
+		s.Tokens[i] = int32(i % h.model.Tokenizer.Vocab())
+	}
+	for i := range (m + layout.PageTokens - 1) / layout.PageTokens {
+		own.Zero(i)
+		own.StoreTag(i, pool.MakeTag(1, generation))
+		s.Pages, s.Tags = append(s.Pages, i), append(s.Tags, own.LoadTag(i))
+	}
+	task, err := h.runner.Admit(p, runner.Request{Tenant: "warm-up", Tokens: m})
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	if err := task.Start(s); err != nil {
+		task.Cancel(err)
+		return 0, err
+	}
+	select {
+	case <-task.Done():
+	case <-ctx.Done():
+		task.Cancel(context.Cause(ctx))
+		<-task.Done()
+	}
+	return time.Since(began), task.Err()
+}
+
+// span is a handler that wants nothing.
+type span struct{}
+
+// Step implements runner.Handler.
+func (*span) Step(runner.Outcome) (int32, bool, error) { return 0, false, nil }
