@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
+  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,6 +74,9 @@ bars-quick: model build ## the bars that end within a minute
 
 golden: model ## token ids and logits against llama.cpp's and an independent float32 pass
 	@go run ./integration/cmd/bars -run golden
+
+canary: build ## front, middle and end of up to 50,000 tokens come back through the split mesh, and the gate opens
+	@go run ./integration/cmd/bars -run canary
 
 split-equal: model ## split and unsplit give the same bits
 	@go run ./integration/cmd/bars -run split-equal

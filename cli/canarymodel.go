@@ -9,10 +9,6 @@ import (
 	"leasehold.dev/protos/errs"
 )
 
-type canaryGroup struct {
-	Model canaryModelCommand `cmd:"" help:"Write the canary model, a GGUF file."`
-}
-
 type canaryModelCommand struct {
 	Context uint32 `help:"Context length in tokens." default:"8192"`
 	Out     string `arg:"" help:"File to write; one that is there is replaced." placeholder:"FILE" type:"path"`

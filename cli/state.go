@@ -19,6 +19,7 @@ type state struct {
 	PID      int    `json:"pid"`
 	URL      string `json:"url"`
 	Key      string `json:"key"`
+	Canary   string `json:"canary_key"` // of a tenant that may name the pair
 	Registry string `json:"registry"`
 	Identity string `json:"identity"`
 	Model    string `json:"model"`

@@ -81,7 +81,7 @@ func (c *upCommand) serve(ctx context.Context, s streams, conf local.Config) (cl
 	}
 	s.sayf("up: ready after %.1f s", time.Since(began).Seconds())
 	s.sayf("up: audit logs of %d processes in %s", len(m.Processes()), m.AuditDir())
-	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
+	st := state{PID: os.Getpid(), URL: m.URL(), Key: m.Tenants["demo"], Canary: m.Canary, Registry: m.Registry, Identity: m.CLIIdentity(), Model: m.Model}
 	if err := st.write(m.Dir); err != nil {
 		return "", err
 	}
@@ -116,6 +116,7 @@ func stopMesh(s streams, m *local.Mesh) error {
 func (c *upCommand) config(s streams) (conf local.Config, err error) {
 	conf = local.Default()
 	conf.Backend, conf.Registry, conf.HTTP, conf.Promise = c.Backend, c.Registry, c.HTTP, c.Promise
+	conf.Canary = local.NewKey()
 	conf.Progress = func(format string, args ...any) { s.sayf("up: "+format, args...) }
 	if conf.Model, err = filepath.Abs(c.Model); err != nil {
 		return conf, fmt.Errorf("up: %w", err)

@@ -10,6 +10,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -35,7 +36,7 @@ func (m *Mesh) writeFiles() (*files, error) {
 		publicKey:  filepath.Join(m.Dir, "admission.pub.pem"),
 		privateKey: filepath.Join(m.Dir, "admission.key.pem"),
 	}
-	return f, errors.Join(m.issue(f), f.admissionKeys(), f.tenants(m.Tenants), m.socketDirs())
+	return f, errors.Join(m.issue(f), f.admissionKeys(), f.tenants(m.Tenants, m.Canary), m.socketDirs())
 }
 
 func (m *Mesh) issue(f *files) error {
@@ -91,14 +92,26 @@ func (f *files) admissionKeys() error {
 		os.WriteFile(f.privateKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
 }
 
+// canaryTenant is the one that may name the pair of workers.
+const canaryTenant = "canary"
+
 // tenants writes the keys as hashes: the router never sees a key at rest.
-func (f *files) tenants(keys map[string]string) error {
+func (f *files) tenants(keys map[string]string, canary string) error {
 	type entry struct {
 		Tenant string `json:"tenant"`
 		SHA256 string `json:"sha256"`
 	}
+	type marks struct {
+		Canary bool `json:"canary"`
+	}
 	var doc struct {
-		Keys []entry `json:"keys"`
+		Keys    []entry          `json:"keys"`
+		Tenants map[string]marks `json:"tenants,omitempty"`
+	}
+	if canary != "" {
+		keys = maps.Clone(keys)
+		keys[canaryTenant] = canary
+		doc.Tenants = map[string]marks{canaryTenant: {Canary: true}}
 	}
 	for tenant, key := range keys {
 		h := sha256.Sum256([]byte(key))

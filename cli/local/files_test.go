@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"leasehold.dev/mesh/identity"
+	"leasehold.dev/router/keys"
 )
 
 func TestFilesOfARun(t *testing.T) {
@@ -77,5 +78,25 @@ func checkModes(t *testing.T, dir, key string) {
 func TestNewKeysDiffer(t *testing.T) {
 	if a, b := NewKey(), NewKey(); a == b || len(a) != len("lh-")+32 {
 		t.Errorf("keys %s and %s", a, b)
+	}
+}
+
+func TestTheCanaryIsMarkedInTheKeys(t *testing.T) {
+	f := &files{keys: filepath.Join(t.TempDir(), "keys.json")}
+	tenants := map[string]string{"demo": "lh-demo"}
+	if err := f.tenants(tenants, "lh-canary"); err != nil {
+		t.Fatal(err)
+	}
+	if len(tenants) != 1 {
+		t.Error("the caller's tenants have changed")
+	}
+	ring, err := keys.Open(f.keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, canary := range map[string]bool{"lh-demo": false, "lh-canary": true} {
+		if who := ring.Authenticate("Bearer " + key); who == nil || who.Canary != canary {
+			t.Errorf("%s is %+v, want a canary: %v", key, who, canary)
+		}
 	}
 }

@@ -46,6 +46,7 @@ type Config struct {
 	Decodes  []Worker
 	Router   []string             // more arguments of the router
 	Tenants  map[string]string    // tenant -> key
+	Canary   string               // key of the tenant "canary", who may name the pair of workers; empty: there is none
 	Progress func(string, ...any) // nil: silent
 }
 

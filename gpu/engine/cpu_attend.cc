@@ -90,6 +90,7 @@ void Forward::attend_group(const View &v, uint32_t layer, const Unit &u) {
       for (uint32_t d = 0; d < kHeadDim; d++) g[group * per_kv_ + h].q[d][pos % kLanes] = q[d];
     }
   }
+  for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_ready(g + i);
   for (uint32_t place = 0; place <= u.place; place++) {
     if (!read_begin(seq, place)) return;
     k_.widen(block(seq, place, layer, u.head), wide);

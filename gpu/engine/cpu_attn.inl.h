@@ -5,7 +5,10 @@
 //   l     = fma(l, c, sum p), sum in 16 chains (key k in chain k mod 16, ascending), then hsum16's tree
 //   o[d]  = fma chain over keys in order of V[k][d] * p[k] from o[d] * c
 // for the pages of a chunk in order; chunks (m, l, o) merge in order as M' = max(M, m), X = fma(x, 2^(m-M'), X * 2^(M-M')).
-// Adding p = 0 for a masked key changes nothing but the sign of a zero, which no later kernel sees.
+// Adding a product in which one factor is 0 changes nothing but the sign of a zero, which no later kernel sees: masked
+// keys, weights that underflow, rows of V and dimensions of q that are 0. Prefill leaves those out where 16 queries agree;
+// K and V are finite, or the sequence's logits are not and its answer ends. (The canary model is made of zeros; half of
+// its products go.)
 // Bytes: a page's 16 KiB a kv head once for all its query heads. Reference: ref.cc; scalar order in cpu_kernel_test.
 
 INL float hsum(V16 v) { return hsum16(low_half(v), high_half(v)); }
@@ -90,33 +93,55 @@ void group_init(QueryGroup *g, uint32_t pos) {
   store(g->M, all(-__builtin_inff()));
 }
 
+void group_ready(QueryGroup *g) {
+  g->dims = 0;
+  for (uint32_t d = 0; d < kHeadDim; d++)
+    if (some(load(g->q[d]))) g->dim[g->dims++] = uint8_t(d);
+}
+
 void widen(const uint8_t *block, WidePage *w) {
+  w->live = 0;
   for (int j = 0; j < 32; j++) {
     const uint8_t *k = block + 256 * j, *v = block + 8192 + 256 * j;
+    V16 low = all(0), high = all(0);
     for (int i = 0; i < 4; i++) {
       store(&w->k[2 * j][16 * i], low_bf16(k + 64 * i));
       store(&w->k[2 * j + 1][16 * i], high_bf16(k + 64 * i));
-      store(&w->v[2 * j][16 * i], low_bf16(v + 64 * i));
-      store(&w->v[2 * j + 1][16 * i], high_bf16(v + 64 * i));
+      V16 a = low_bf16(v + 64 * i), b = high_bf16(v + 64 * i);
+      store(&w->v[2 * j][16 * i], a);
+      store(&w->v[2 * j + 1][16 * i], b);
+      low = low | a;
+      high = high | b;
     }
+    w->live |= uint64_t(some(low)) << (2 * j) | uint64_t(some(high)) << (2 * j + 1);
   }
 }
 
-// io[i][lanes] = fma chain over n elements of x[e][lanes] * y[e][i], for i in [0, N).
-template <int N> INL void lane_chain(const float (*x)[kLanes], const float (*y)[64], uint32_t n, float (*io)[kLanes], V16 c) {
+// The elements of a chain: all of them, or those of a list.
+struct Each {
+  INL uint32_t operator[](uint32_t e) const { return e; }
+};
+using Listed = const uint8_t *;
+
+// io[i][lanes] = fma chain over n elements e of x[e][lanes] * y[e][i], for i in [0, N), from io * c.
+template <int N, class AT>
+INL void lane_chain(const float (*x)[kLanes], const float (*y)[64], AT at, uint32_t n, float (*io)[kLanes], V16 c) {
   V16 acc[N];
   UNROLL for (int i = 0; i < N; i++) acc[i] = load(io[i]) * c;
-  for (uint32_t e = 0; e < n; e++) {
+  for (uint32_t j = 0; j < n; j++) {
+    const uint32_t e = at[j];
     V16 v = load(x[e]);
     UNROLL for (int i = 0; i < N; i++) acc[i] = fma(v, all(y[e][i]), acc[i]);
   }
   UNROLL for (int i = 0; i < N; i++) store(io[i], acc[i]);
 }
 
-template <int N> INL void zero_chain(const float (*x)[kLanes], const float (*y)[64], float (*io)[kLanes]) {
+// The same from 0.
+template <int N, class AT> INL void zero_chain(const float (*x)[kLanes], const float (*y)[64], AT at, uint32_t n, float (*io)[kLanes]) {
   V16 acc[N];
   UNROLL for (int i = 0; i < N; i++) acc[i] = all(0);
-  for (uint32_t e = 0; e < 64; e++) {
+  for (uint32_t j = 0; j < n; j++) {
+    const uint32_t e = at[j];
     V16 v = load(x[e]);
     UNROLL for (int i = 0; i < N; i++) acc[i] = fma(v, all(y[e][i]), acc[i]);
   }
@@ -129,10 +154,24 @@ INL const float (*shift(const float (*y)[64], uint32_t i))[64] {
   return reinterpret_cast<const float(*)[64]>(&y[0][i]);
 }
 
+template <class AT> INL void group_scores(const QueryGroup *g, WidePage *w, AT at, uint32_t n, uint32_t keys) {
+  uint32_t i = 0;
+  for (; i + kBroad <= keys; i += kBroad) zero_chain<kBroad>(g->q, shift(w->k, i), at, n, w->s + i);
+  for (; i < keys; i += 4) zero_chain<4>(g->q, shift(w->k, i), at, n, w->s + i);
+}
+
+template <class AT> INL void group_values(QueryGroup *g, const WidePage *w, AT at, uint32_t n, V16 c) {
+  uint32_t i = 0;
+  for (; i + kBroad <= kHeadDim; i += kBroad) lane_chain<kBroad>(w->s, shift(w->v, i), at, n, g->o + i, c);
+  for (; i < kHeadDim; i += 4) lane_chain<4>(w->s, shift(w->v, i), at, n, g->o + i, c);
+}
+
 void group_page(QueryGroup *g, WidePage *w, uint32_t first) {
-  uint32_t keys = g->pos + kLanes - first < kPage ? g->pos + kLanes - first : kPage, i = 0;
-  for (; i + kBroad <= keys; i += kBroad) zero_chain<kBroad>(g->q, shift(w->k, i), w->s + i);
-  for (; i < keys; i += 4) zero_chain<4>(g->q, shift(w->k, i), w->s + i);
+  uint32_t keys = g->pos + kLanes - first < kPage ? g->pos + kLanes - first : kPage;
+  if (g->dims == kHeadDim)
+    group_scores(g, w, Each{}, kHeadDim, keys);
+  else
+    group_scores(g, w, Listed(g->dim), g->dims, keys);
   V16 top = all(-__builtin_inff());
   bool edge = first + keys > g->pos;
   for (uint32_t k = 0; k < keys; k++) {
@@ -140,11 +179,12 @@ void group_page(QueryGroup *g, WidePage *w, uint32_t first) {
     if (edge) store(w->s[k], s = keep_from(s, int(first + k - g->pos)));
     top = max(top, s);
   }
-  V16 before = load(g->m), now = max(before, top), c = exp2v(before - now), chain[16];
+  V16 before = load(g->m), now = max(before, top), c = exp2v(before - now), least = all(1), chain[16];
   for (int k = 0; k < 16; k++) {
     for (uint32_t j = k; j < keys; j += 16) {
       V16 p = exp2v(load(w->s[j]) - now);
       store(w->s[j], p);
+      least = min(least, p);
       chain[k] = j < 16 ? p : chain[k] + p;
     }
   }
@@ -152,8 +192,15 @@ void group_page(QueryGroup *g, WidePage *w, uint32_t first) {
     for (int k = 0; k < n; k++) chain[k] = chain[k] + chain[k + n];
   store(g->m, now);
   store(g->l, fma(load(g->l), c, chain[0]));
-  for (i = 0; i + kBroad <= kHeadDim; i += kBroad) lane_chain<kBroad>(w->s, shift(w->v, i), keys, g->o + i, c);
-  for (; i < kHeadDim; i += 4) lane_chain<4>(w->s, shift(w->v, i), keys, g->o + i, c);
+  if (!~w->live && every(least)) {
+    group_values(g, w, Each{}, keys, c);
+    return;
+  }
+  uint8_t live[kPage];
+  uint32_t n = 0;
+  for (uint32_t k = 0; k < keys; k++)
+    if ((w->live >> k & 1) && some(load(w->s[k]))) live[n++] = uint8_t(k);
+  group_values(g, w, Listed(live), n, c);
 }
 
 void group_chunk(QueryGroup *g) {

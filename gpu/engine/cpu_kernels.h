@@ -42,7 +42,9 @@ struct alignas(64) QueryGroup {
   float q[kHeadDim][kLanes];
   float o[kHeadDim][kLanes], O[kHeadDim][kLanes];
   float m[kLanes], l[kLanes], M[kLanes], L[kLanes];
-  uint32_t pos; // of lane 0, a multiple of 16
+  uint32_t pos;           // of lane 0, a multiple of 16
+  uint32_t dims;          // dimensions in which some lane's q is not 0
+  uint8_t dim[kHeadDim];  // which, ascending
 };
 
 // One page's K and V of one kv head in f32, for 16 queries at a time, and room for their scores.
@@ -50,6 +52,7 @@ struct alignas(64) WidePage {
   float k[kHeadDim][kPage];
   float v[kPage][kHeadDim];
   float s[kPage][kLanes];
+  uint64_t live; // bit k: the V of row k is not all 0
 };
 
 struct Kernels {
@@ -82,8 +85,9 @@ struct Kernels {
   void (*one_page)(Part *state, const float (*q)[kHeadDim], uint32_t heads, const uint8_t *block, uint32_t valid);
   // Chunks in order, normalised.
   void (*merge)(const Part *parts, size_t step, uint32_t chunks, float *out);
-  // Lanes are queries.
+  // Lanes are queries. group_ready comes after q is filled, before the first page.
   void (*group_init)(QueryGroup *, uint32_t pos);
+  void (*group_ready)(QueryGroup *);
   void (*widen)(const uint8_t *block, WidePage *);
   void (*group_page)(QueryGroup *, WidePage *, uint32_t first); // first: position of the page's row 0
   void (*group_chunk)(QueryGroup *);                            // end of a chunk

@@ -42,7 +42,7 @@ constexpr uint32_t kAhead = 2048; // bytes that a packed group is prefetched ahe
 } // namespace
 
 const Kernels LH_CPU_TABLE = {LH_CPU_NAME, kTile,      add,        norm_quantise, quantise,    rope,      append,
-                              gemm,        gate_up,    one_page,   merge,         group_init,  widen,     group_page,
+                              gemm,        gate_up,    one_page,   merge,         group_init,  group_ready, widen,     group_page,
                               group_chunk, group_out,  page_sum,   logit_block};
 
 } // namespace lh::cpu

@@ -15,6 +15,9 @@ INL V16 operator-(V16 a, V16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
 INL V16 operator/(V16 a, V16 b) { return {_mm512_div_ps(a.v, b.v)}; }
 INL V16 max(V16 a, V16 b) { return {_mm512_max_ps(a.v, b.v)}; }
 INL V16 min(V16 a, V16 b) { return {_mm512_min_ps(a.v, b.v)}; }
+INL V16 operator|(V16 a, V16 b) { return {_mm512_or_ps(a.v, b.v)}; }
+INL bool some(V16 a) { return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) != 0; } // a lane that is not 0
+INL bool every(V16 a) { return _mm512_cmp_ps_mask(a.v, _mm512_setzero_ps(), _CMP_NEQ_UQ) == 0xffff; }
 INL V16 nearest(V16 a) { return {_mm512_cvtepi32_ps(_mm512_cvtps_epi32(a.v))}; }
 INL V16 power(V16 n) { // 2^n for whole n in [-127, 127]; 2^-127 is 0
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n.v), _mm512_set1_epi32(127)), 23))};
@@ -47,6 +50,10 @@ INL V16 operator-(V16 x, V16 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps
 INL V16 operator/(V16 x, V16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
 INL V16 max(V16 x, V16 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
 INL V16 min(V16 x, V16 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+INL V16 operator|(V16 x, V16 y) { return {_mm256_or_ps(x.a, y.a), _mm256_or_ps(x.b, y.b)}; }
+INL int nonzero8(__m256 x) { return _mm256_movemask_ps(_mm256_cmp_ps(x, _mm256_setzero_ps(), _CMP_NEQ_UQ)); }
+INL bool some(V16 x) { return (nonzero8(x.a) | nonzero8(x.b)) != 0; } // a lane that is not 0
+INL bool every(V16 x) { return (nonzero8(x.a) & nonzero8(x.b)) == 0xff; }
 INL __m256 nearest8(__m256 x) { return _mm256_cvtepi32_ps(_mm256_cvtps_epi32(x)); }
 INL V16 nearest(V16 x) { return {nearest8(x.a), nearest8(x.b)}; }
 INL __m256 power8(__m256 n) {

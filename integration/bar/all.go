@@ -10,6 +10,7 @@ var All = []Bar{
 	{Name: "bench-lease", Quick: true, Run: runBenchLease},
 	{Name: "explore", Run: runExplore},
 	{Name: "replay", Run: runReplay},
+	{Name: "canary", Run: runCanary},
 	{Name: "failures", Run: runFailures},
 	{Name: "faults", Run: runFaults},
 	{Name: "guard-matrix", Run: runGuardMatrix},

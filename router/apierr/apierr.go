@@ -20,6 +20,7 @@ const (
 	TypeServer    = "server_error"
 
 	CodeInvalidKey      = "invalid_api_key"
+	CodeNotAllowed      = "not_allowed"
 	CodeModelNotFound   = "model_not_found"
 	CodeReceiptNotFound = "receipt_not_found"
 	CodeContextLength   = "context_length_exceeded"
@@ -98,6 +99,11 @@ func TooLarge(limit int64) *Error {
 func InvalidKey() *Error {
 	return &Error{HTTP: http.StatusUnauthorized, GRPC: codes.Unauthenticated, Type: TypeAuth, Code: CodeInvalidKey,
 		Message: "Incorrect API key provided. Send it in the header 'Authorization: Bearer KEY'."}
+}
+
+// NotAllowed is what a key is known for, but not good for.
+func NotAllowed(format string, args ...any) *Error {
+	return &Error{HTTP: http.StatusForbidden, GRPC: codes.PermissionDenied, Type: TypeAuth, Code: CodeNotAllowed, Message: fmt.Sprintf(format, args...)}
 }
 
 // NoModel is a model that is not served here.

@@ -72,6 +72,13 @@ func TestRoutes(t *testing.T) {
 		{"the pair was lost, and decode may", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "unavailable"},
 		{"decode alone was lost, and there is another", choose.Fleet{Decode: []choose.Worker{worker("d", self), worker("d2", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"", "d"}: true}}, "unsplit:no-prefill  d2"},
 		{"the pair was lost, and there is another", choose.Fleet{Prefill: []choose.Worker{p, worker("p2")}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "split:grpc p2 d"},
+		{"only one pair of four", choose.Fleet{Prefill: []choose.Worker{p, worker("p2")}, Decode: []choose.Worker{d, worker("d2")}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Prefill: "p2", Decode: "d2"}}, "split:grpc p2 d2"},
+		{"only a pair, for a short prompt", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", self)}}, choose.Request{Tokens: 64, MaxNew: 5, UnsplitBelow: 64, Only: &choose.Pair{Prefill: "p", Decode: "d"}}, "split:grpc p d"},
+		{"only a pair whose prefill is down, and decode may", choose.Fleet{Prefill: []choose.Worker{worker("p", down), worker("p2")}, Decode: []choose.Worker{worker("d", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Prefill: "p", Decode: "d"}}, "unavailable"},
+		{"only a pair that was lost", choose.Fleet{Prefill: []choose.Worker{p, worker("p2")}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Prefill: "p", Decode: "d"}, Without: map[choose.Pair]bool{{"p", "d"}: true}}, "unavailable"},
+		{"only a worker that is not there", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Prefill: "p", Decode: "x"}}, "unavailable"},
+		{"only decode, which may", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{worker("d", self), worker("d2", self)}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Decode: "d2"}}, "unsplit:no-prefill  d2"},
+		{"only a pair that is too small", choose.Fleet{Prefill: []choose.Worker{p, worker("p2", func(w *choose.Worker) { w.Limit = 50 })}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 100, MaxNew: 5, Only: &choose.Pair{Prefill: "p2", Decode: "d"}}, "limit"},
 		{"too long", choose.Fleet{Prefill: []choose.Worker{p}, Decode: []choose.Worker{d}}, choose.Request{Tokens: 1900, MaxNew: 101}, "limit"},
 	} {
 		r, err := choose.Plan(c.f, model, c.r, first)

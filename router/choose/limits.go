@@ -65,6 +65,7 @@ type Request struct {
 	Default      uint32 // of MaxNew
 	UnsplitBelow uint32 // prompts up to this many tokens may be computed by decode; 0: off
 	Without      map[Pair]bool
+	Only         *Pair // nil: any pair
 }
 
 // tooLong is the refusal of a request that no ready pair holds.

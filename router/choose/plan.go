@@ -47,6 +47,9 @@ type option struct {
 // when no pair is ready. A full pool is no reason here: the broker knows best, and answers Exhausted. pick(n) returns
 // a random number below n.
 func Plan(f Fleet, m Model, r Request, pick func(int) int) (Route, error) {
+	if r.Only != nil {
+		f, r = only(f, r)
+	}
 	options, why := candidates(f, m, r)
 	if len(options) == 0 {
 		_, reason := Ready(f, m)
@@ -74,6 +77,27 @@ func Plan(f Fleet, m Model, r Request, pick func(int) int) (Route, error) {
 		}
 	}
 	return out, nil
+}
+
+// only leaves the one pair that r names. A short prompt goes through it too, and so does one that decode could do alone;
+// one of a single token has nothing to move.
+func only(f Fleet, r Request) (Fleet, Request) {
+	r.UnsplitBelow = 0
+	named := func(ws []Worker, id string) (out []Worker) {
+		for _, w := range ws {
+			if w.ID == id {
+				out = append(out, w)
+			}
+		}
+		return out
+	}
+	f = Fleet{Prefill: named(f.Prefill, r.Only.Prefill), Decode: named(f.Decode, r.Only.Decode)}
+	if r.Only.Prefill != "" {
+		for i := range f.Decode {
+			f.Decode[i].SelfPrefill = false
+		}
+	}
+	return f, r
 }
 
 // candidates are the ways to serve r, limits aside, and the reason if they are unsplit.

@@ -166,10 +166,14 @@ func (f *Front) readBody(w http.ResponseWriter, r *http.Request, most int64) ([]
 	return b, nil
 }
 
-// forward hands a request over that has nothing of the tenant's but the key and the checked body.
+// forward hands a request over that has nothing of the tenant's but the key, the pair if one is asked for, and the checked
+// body.
 func (f *Front) forward(w http.ResponseWriter, r *http.Request, body []byte, a *answer) {
 	out := r.Clone(context.WithValue(r.Context(), answerKey{}, a))
 	out.Header = http.Header{"Authorization": r.Header.Values("Authorization"), "Content-Type": {typeJSON}}
+	if asked := r.Header.Values(HeaderPair); len(asked) > 0 { // the service says who may
+		out.Header[http.CanonicalHeaderKey(HeaderPair)] = asked
+	}
 	out.Host, out.RemoteAddr = "", ""
 	out.URL.RawQuery = ""
 	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))

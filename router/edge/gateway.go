@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/httpbody"
@@ -48,9 +49,11 @@ func gateway(ctx context.Context, conn *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithErrorHandler(writeError),
 		runtime.WithRoutingErrorHandler(noRoute),
 		runtime.WithStreamErrorHandler(streamError),
-		runtime.WithIncomingHeaderMatcher(nothing), // Authorization goes along by itself
+		runtime.WithIncomingHeaderMatcher(func(k string) (string, bool) { // Authorization goes along by itself
+			return HeaderPair, strings.EqualFold(k, HeaderPair)
+		}),
 		runtime.WithOutgoingHeaderMatcher(func(k string) (string, bool) {
-			return k, k == HeaderRequest || k == HeaderRoute || k == HeaderReceipt || k == headerRetry
+			return k, k == HeaderRequest || k == HeaderRoute || k == HeaderPair || k == HeaderReceipt || k == headerRetry
 		}),
 		runtime.WithOutgoingTrailerMatcher(nothing),
 		runtime.WithDisableHTTPMethodOverride(),

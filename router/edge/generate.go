@@ -17,6 +17,7 @@ import (
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	openaiv1 "leasehold.dev/protos/gen/leasehold/openai/v1"
 	"leasehold.dev/protos/proof"
+	"leasehold.dev/router/choose"
 	"leasehold.dev/router/flow"
 	"leasehold.dev/router/receipt"
 	"leasehold.dev/router/record"
@@ -33,7 +34,7 @@ type sink interface {
 // event is what a choice's goroutine hands over.
 type event struct {
 	index    uint32
-	route    string
+	route    choose.Route
 	tokens   *decodev1.Tokens
 	finished *decodev1.Finished
 	receipt  string // with finished
@@ -42,7 +43,7 @@ type event struct {
 
 // generate runs the choices side by side and writes what they say, as it comes.
 func (c *call) generate(ctx context.Context, tenant string, v *validate.Request, ids []int32, open func(*validate.Request) sink) error {
-	job := flow.Job{Request: c.id, Tenant: tenant, IDs: ids, MaxNew: v.MaxNew, Param: v.MaxNewParam, Entry: c.entry}
+	job := flow.Job{Request: c.id, Tenant: tenant, IDs: ids, MaxNew: v.MaxNew, Param: v.MaxNewParam, Only: c.only, Entry: c.entry}
 	if v.Messages == nil && job.Param == "" {
 		job.Param = "prompt"
 	}
@@ -108,7 +109,7 @@ func (c *call) choice(ctx context.Context, index uint32, job flow.Job, events ch
 		if err == nil && f != nil {
 			jws, err = c.sign(index, s.Account())
 		}
-		if !put(event{route: string(s.Route.Why), tokens: t, finished: f, receipt: jws, err: err}) || err != nil {
+		if !put(event{route: s.Route, tokens: t, finished: f, receipt: jws, err: err}) || err != nil {
 			return
 		}
 		if f != nil {
@@ -144,6 +145,7 @@ func (c *call) write(events <-chan event, v *validate.Request, out sink) (*opena
 	usage := &openaiv1.Usage{}
 	var routes []string
 	receipts := make([]string, v.N)
+	var pair choose.Pair
 	for running := v.N; running > 0; {
 		var e event
 		select {
@@ -154,13 +156,14 @@ func (c *call) write(events <-chan event, v *validate.Request, out sink) (*opena
 		if e.err != nil {
 			return nil, e.err
 		}
-		if !slices.Contains(routes, e.route) {
-			routes = append(routes, e.route)
+		if why := string(e.route.Why); !slices.Contains(routes, why) {
+			routes = append(routes, why)
 		}
+		pair = e.route.Pair()
 		if c.first == 0 {
 			c.first = time.Since(c.start)
 			if v.Stream { // the header goes out now: it has the routes that are known
-				if err := c.routes(routes); err != nil {
+				if err := c.routes(routes, pair); err != nil {
 					return nil, err
 				}
 			}
@@ -193,14 +196,18 @@ func (c *call) write(events <-chan event, v *validate.Request, out sink) (*opena
 			return nil, err
 		}
 	}
-	return usage, c.routes(routes)
+	return usage, c.routes(routes, pair)
 }
 
-// routes sets the header of an answer.
-func (c *call) routes(of []string) error {
+// routes sets the header of an answer. All choices of a steered one went through one pair.
+func (c *call) routes(of []string, pair choose.Pair) error {
 	ids := make([]string, len(c.receipts))
 	for i, id := range c.receipts {
 		ids[i] = id.String()
 	}
-	return c.stream.SetHeader(metadata.Pairs(HeaderRoute, strings.Join(of, ","), HeaderReceipt, strings.Join(ids, ",")))
+	md := metadata.Pairs(HeaderRoute, strings.Join(of, ","), HeaderReceipt, strings.Join(ids, ","))
+	if c.only != nil {
+		md.Set(HeaderPair, pair.Prefill+"/"+pair.Decode)
+	}
+	return c.stream.SetHeader(md)
 }

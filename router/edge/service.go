@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +32,10 @@ const (
 	HeaderRequest = "x-request-id"
 	HeaderRoute   = "x-leasehold-route"   // choose.Why of each choice, without repeats
 	HeaderReceipt = "x-leasehold-receipt" // id of each choice's receipt, in order, with commas between
-	headerRetry   = "retry-after"
+	// HeaderPair is "prefill/decode", or "/decode" for a route without prefill. A canary's request may have it, and goes
+	// through that pair or fails; its answer says the pair that was taken. Any other tenant's request with it is refused.
+	HeaderPair  = "x-leasehold-pair"
+	headerRetry = "retry-after"
 )
 
 // Service is OpenAIService. All fields are set before it serves.
@@ -152,6 +156,7 @@ type call struct {
 	id     string
 	start  time.Time
 	tenant *keys.Tenant // nil: no such key
+	only   *choose.Pair // nil: any
 	entry  *record.Entry
 	first  time.Duration
 
@@ -192,6 +197,10 @@ func (c *call) serve(parse func() (*validate.Request, []int32, error), open func
 		return c.end(busy(tenant))
 	}
 	defer leave()
+	var err error
+	if c.only, err = c.steered(ctx); err != nil {
+		return c.end(err)
+	}
 	v, ids, err := parse()
 	if err == nil && len(ids) == 0 {
 		err = apierr.Invalid("prompt", "Invalid 'prompt': it has no tokens, expected at least 1.")
@@ -201,6 +210,23 @@ func (c *call) serve(parse func() (*validate.Request, []int32, error), open func
 	}
 	c.entry.Update(func(r *record.Request) { r.PromptTokens, r.MaxNewTokens = uint32(len(ids)), v.MaxNew })
 	return c.generate(ctx, tenant.Name, v, ids, open)
+}
+
+// steered is the pair that the request asks for, nil if it leaves that to us. Only a canary may ask.
+func (c *call) steered(ctx context.Context) (*choose.Pair, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	asked := md.Get(HeaderPair)
+	if len(asked) == 0 {
+		return nil, nil
+	}
+	if !c.tenant.Canary {
+		return nil, apierr.NotAllowed("The header '%s' is not allowed with this API key.", HeaderPair)
+	}
+	prefill, decode, ok := strings.Cut(asked[0], "/")
+	if len(asked) > 1 || !ok || decode == "" || strings.Contains(decode, "/") {
+		return nil, apierr.Invalid("", "The header '%s' must be given once, as PREFILL/DECODE or /DECODE.", HeaderPair)
+	}
+	return &choose.Pair{Prefill: prefill, Decode: decode}, nil
 }
 
 // end closes the record and makes the tenant's error.

@@ -63,6 +63,7 @@ type Job struct {
 	MaxNew   uint32 // 0: absent
 	Param    string // the field that MaxNew came from
 	Sampling *decodev1.Sampling
+	Only     *choose.Pair // nil: the router picks
 	Entry    *record.Entry  // nil: no request of a tenant
 	Choice   *record.Choice // of Entry's request; changed under its lock only
 }
@@ -72,7 +73,7 @@ func (r *Runner) Check(job Job) (choose.Route, error) { return r.plan(job, nil) 
 
 func (r *Runner) plan(job Job, without map[choose.Pair]bool) (choose.Route, error) {
 	route, err := choose.Plan(r.Fleet.Snapshot(), r.Model, choose.Request{
-		Tokens: uint32(len(job.IDs)), MaxNew: job.MaxNew, Default: r.Default, UnsplitBelow: r.UnsplitBelow, Without: without,
+		Tokens: uint32(len(job.IDs)), MaxNew: job.MaxNew, Default: r.Default, UnsplitBelow: r.UnsplitBelow, Without: without, Only: job.Only,
 	}, rand.IntN)
 	if err != nil && errs.KindOf(err) == errs.Limit {
 		param := job.Param

@@ -61,6 +61,15 @@ func TestAuthenticate(t *testing.T) {
 	}
 }
 
+func TestOnlyAMarkedTenantIsACanary(t *testing.T) {
+	r, _ := open(t, "keys:\n"+line("acme", "one")+line("canary-0", "two")+line("bolt", "three")+"tenants: {canary-0: {canary: true}, bolt: {max_concurrent: 2, canary: false}}\n")
+	for key, want := range map[string]bool{"one": false, "two": true, "three": false} {
+		if got := r.Authenticate("Bearer " + key).Canary; got != want {
+			t.Errorf("key %q is a canary's: %v, want %v", key, got, want)
+		}
+	}
+}
+
 func TestJSONIsTakenToo(t *testing.T) {
 	r, _ := open(t, fmt.Sprintf(`{"keys": [{"tenant": "acme", "sha256": "%s"}]}`, digest("one")))
 	if r.Authenticate("Bearer one") == nil {

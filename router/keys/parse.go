@@ -14,7 +14,8 @@ import (
 // Tenant is who a request is for, and its limits.
 type Tenant struct {
 	Name          string
-	MaxConcurrent int // requests at once; 0: no limit here
+	MaxConcurrent int  // requests at once; 0: no limit here
+	Canary        bool // the operator's own: its requests may name the pair of workers to go through
 }
 
 type entry struct {
@@ -28,7 +29,8 @@ type file struct {
 		SHA256 string `yaml:"sha256"`
 	} `yaml:"keys"`
 	Tenants map[string]struct {
-		MaxConcurrent int `yaml:"max_concurrent"`
+		MaxConcurrent int  `yaml:"max_concurrent"`
+		Canary        bool `yaml:"canary"`
 	} `yaml:"tenants"`
 }
 
@@ -68,7 +70,7 @@ func parse(b []byte) ([]entry, error) {
 		if tenants[who] == nil || limits.MaxConcurrent < 0 {
 			return nil, errs.New(errs.Invalid, "key file: limits of a tenant without a key, or below 0: %.63q, %d", who, limits.MaxConcurrent)
 		}
-		tenants[who].MaxConcurrent = limits.MaxConcurrent
+		tenants[who].MaxConcurrent, tenants[who].Canary = limits.MaxConcurrent, limits.Canary
 	}
 	return out, nil
 }

@@ -125,11 +125,16 @@ float bf16(float x) { return ref::bf16(ref::to_bf16(x)); }
 
 // A sequence's head blocks, and the same K and V as rows.
 struct Cache {
-  Cache(const Kernels &k, uint32_t rows, scalar::Random &rng) : blocks(size_t(rows + 63) / 64 * kHeadBlock) {
+  // sparse: most weights underflow, and of a third of the pages every other row of V is 0, or all are.
+  Cache(const Kernels &k, uint32_t rows, scalar::Random &rng, bool sparse = false) : blocks(size_t(rows + 63) / 64 * kHeadBlock) {
     memset(blocks.get(), 0, size_t(rows + 63) / 64 * kHeadBlock);
     for (uint32_t t = 0; t < rows; t++) {
       keys.push_back(gauss(64, rng));
       values.push_back(gauss(64, rng));
+      if (sparse) {
+        for (float &x : keys[t]) x *= 16;
+        if (t / 64 % 3 == 1 && (t % 2 || t / 64 % 2)) values[t].assign(64, 0);
+      }
       k.append(keys[t].data(), values[t].data(), block(t / 64), t % 64, nullptr, nullptr, 0, 0, nullptr);
       for (float &x : keys[t]) x = bf16(x);
       for (float &x : values[t]) x = bf16(x);
@@ -282,18 +287,21 @@ int64_t lh_check_decode(uint32_t simd, uint32_t heads, uint32_t pos, uint64_t se
 }
 
 // The group of 16 positions around pos.
-int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed) {
+static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sparse) {
   const Kernels *k = path(simd);
   if (!k) return -1;
   scalar::Random rng(seed);
   const uint32_t first = pos / kLanes * kLanes, last = first + kLanes - 1;
-  Cache c(*k, last + 1, rng);
+  Cache c(*k, last + 1, rng, sparse);
   std::vector<float> q = gauss(size_t(kLanes) * 64, rng);
+  for (uint32_t i = 0; sparse && i < kLanes * 64; i++)
+    if (i % 64 > 20 && i % 64 % 5) q[i] = 0;
   Memory<QueryGroup> g(1);
   Memory<WidePage> wide(1);
   k->group_init(g.get(), first);
   for (uint32_t i = 0; i < kLanes; i++)
     for (uint32_t d = 0; d < 64; d++) g.get()->q[d][i] = q[i * 64 + d];
+  k->group_ready(g.get());
   for (uint32_t p = 0; p <= last / 64; p++) {
     k->widen(c.block(p), wide.get());
     k->group_page(g.get(), wide.get(), p * 64);
@@ -303,7 +311,12 @@ int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed) {
   for (uint32_t i = 0; i < kLanes; i++) {
     float out[64];
     k->group_out(g.get(), i, out);
-    bad += differing(out, attend(c, &q[i * 64], first + i + 1).data(), 64);
+    std::vector<float> want = attend(c, &q[i * 64], first + i + 1);
+    for (int d = 0; sparse && d < 64; d++) out[d] += 0.0f, want[d] += 0.0f; // zeros of either sign are one
+    bad += differing(out, want.data(), 64);
   }
   return bad;
 }
+
+int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, seed, false); }
+int64_t lh_check_sparse_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, seed, true); }

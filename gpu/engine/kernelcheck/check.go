@@ -77,3 +77,8 @@ func Decode(s SIMD, heads, pos int, seed uint64) (int, error) {
 func Prefill(s SIMD, pos int, seed uint64) (int, error) {
 	return result(C.lh_check_prefill(C.uint32_t(s), C.uint32_t(pos), C.uint64_t(seed)))
 }
+
+// SparsePrefill is Prefill where most factors are 0. Zeros of either sign are taken for equal.
+func SparsePrefill(s SIMD, pos int, seed uint64) (int, error) {
+	return result(C.lh_check_sparse_prefill(C.uint32_t(s), C.uint32_t(pos), C.uint64_t(seed)))
+}

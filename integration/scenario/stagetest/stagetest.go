@@ -24,7 +24,12 @@ func Setup(t testing.TB) scenario.Setup {
 // that the test has killed.
 func Open(t testing.TB, change func(*local.Config)) *scenario.Stage {
 	t.Helper()
-	st, err := scenario.Open(t.Context(), Setup(t), change)
+	return open(t, Setup(t), change)
+}
+
+func open(t testing.TB, s scenario.Setup, change func(*local.Config)) *scenario.Stage {
+	t.Helper()
+	st, err := scenario.Open(t.Context(), s, change)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,4 +39,19 @@ func Open(t testing.TB, change func(*local.Config)) *scenario.Stage {
 		}
 	})
 	return st
+}
+
+// OpenCanary is Open with the canary model, whose context is all that the mesh promises, and with a canary's key.
+func OpenCanary(t testing.TB, context uint32, change func(*local.Config)) *scenario.Stage {
+	t.Helper()
+	s, err := Setup(t).Canary(t.TempDir(), context)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return open(t, s, func(c *local.Config) {
+		c.Canary, c.Promise = local.NewKey(), int(context)
+		if change != nil {
+			change(c)
+		}
+	})
 }
