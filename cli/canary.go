@@ -35,7 +35,7 @@ type canaryCommand struct {
 	Timeout  time.Duration `help:"How long one request may take." default:"15m"`
 }
 
-// Run is nil when every check of the last round was as it must be.
+// Run is nil when every check was as it must be; with --every, when it was interrupted.
 func (c *canaryCommand) Run(ctx context.Context, s streams) error {
 	if c.Gate && c.Every > 0 || c.Metrics != "" && c.Every <= 0 {
 		return errs.New(errs.Invalid, "--gate is asked once, without --every; --metrics needs --every")
@@ -71,7 +71,7 @@ func (c *canaryCommand) where() (url, key string, err error) {
 	return st.URL, st.Canary, err
 }
 
-// serve asks round after round until ctx ends.
+// serve asks round after round until ctx ends. What a round finds is in its table and in the metrics.
 func (w *watch) serve(ctx context.Context) (err error) {
 	close, err := w.metrics(ctx)
 	if err != nil {
@@ -81,15 +81,12 @@ func (w *watch) serve(ctx context.Context) (err error) {
 	tick := time.NewTicker(w.Every)
 	defer tick.Stop()
 	for {
-		if err = w.round(ctx); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(w.out, "canary: %v\n", err)
+		if failed := w.round(ctx); failed != nil && ctx.Err() == nil {
+			fmt.Fprintf(w.out, "%v\n", failed)
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(err, context.Canceled) {
-				err = nil
-			}
-			return err
+			return nil
 		case <-tick.C:
 		}
 	}
