@@ -63,7 +63,7 @@ type Job struct {
 	MaxNew   uint32 // 0: absent
 	Param    string // the field that MaxNew came from
 	Sampling *decodev1.Sampling
-	Only     *choose.Pair // nil: the router picks
+	Only     *choose.Pair   // nil: the router picks
 	Entry    *record.Entry  // nil: no request of a tenant
 	Choice   *record.Choice // of Entry's request; changed under its lock only
 }
