@@ -117,7 +117,6 @@ func (st *Stage) Chat(ctx context.Context, ask Ask, seen func(Answer)) (Answer, 
 
 type reply struct {
 	Choices []struct {
-		Text    string `json:"text"` // of a plain completion
 		Message struct {
 			Content string `json:"content"`
 		} `json:"message"`
