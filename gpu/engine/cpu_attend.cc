@@ -93,7 +93,7 @@ void Forward::attend_group(const View &v, uint32_t layer, const Unit &u) {
   for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_ready(g + i);
   for (uint32_t place = 0; place <= u.place; place++) {
     if (!read_begin(seq, place)) return;
-    k_.widen(block(seq, place, layer, u.head), wide);
+    k_.widen(block(seq, place, layer, u.head), wide, std::min(kPage, last + 1 - place * kPage));
     read_fence();
     if (!read_end(seq, place)) return;
     for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_page(g + i, wide, place * kPage);

@@ -35,6 +35,14 @@ template <int H, int W> INL void pair_chain(const uint8_t *a, uint32_t pairs, co
   UNROLL for (int h = 0; h < H; h++) UNROLL for (int i = 0; i < W; i++) store(io + ldio * h + 16 * i, acc[h][i]);
 }
 
+// The even element of one more pair: the odd one's row may never have been written, and 0 times what lies there may be NaN.
+template <int H, int W> INL void even_chain(const uint8_t *a, const float (*x)[64], uint32_t e, float *io, size_t ldio) {
+  UNROLL for (int i = 0; i < W; i++) {
+    V16 v = low_bf16(a + 64 * i);
+    UNROLL for (int h = 0; h < H; h++) store(io + ldio * h + 16 * i, fma(v, all(x[h][e]), load(io + ldio * h + 16 * i)));
+  }
+}
+
 constexpr int kWidth = LH_CPU_AVX512 ? 4 : 2; // V16 of pair_chain
 
 template <int H> INL void heads_page(Part *st, const float (*q)[64], const uint8_t *block, uint32_t valid) {
@@ -57,8 +65,11 @@ template <int H> INL void heads_page(Part *st, const float (*q)[64], const uint8
     st[h].l = first_lane(fma(all(st[h].l), c, all(hsum(sum))));
     for (int i = 0; i < 4; i++) store(st[h].o + 16 * i, load(st[h].o + 16 * i) * c);
   }
-  for (int i = 0; i < 64; i += 16 * kWidth)
-    pair_chain<H, kWidth>(block + 8192 + 4 * i, (valid + 1) / 2, s, st[0].o + i, sizeof(Part) / sizeof(float));
+  for (int i = 0; i < 64; i += 16 * kWidth) {
+    const uint8_t *v = block + 8192 + 4 * i;
+    pair_chain<H, kWidth>(v, valid / 2, s, st[0].o + i, sizeof(Part) / sizeof(float));
+    if (valid % 2) even_chain<H, kWidth>(v + 256 * (valid / 2), s, valid - 1, st[0].o + i, sizeof(Part) / sizeof(float));
+  }
 }
 
 void one_page(Part *st, const float (*q)[64], uint32_t heads, const uint8_t *block, uint32_t valid) {
@@ -99,7 +110,8 @@ void group_ready(QueryGroup *g) {
     if (some(load(g->q[d]))) g->dim[g->dims++] = uint8_t(d);
 }
 
-void widen(const uint8_t *block, WidePage *w) {
+// V rows from valid on are zero: they may never have been written, and a masked key's 0 times NaN is NaN.
+void widen(const uint8_t *block, WidePage *w, uint32_t valid) {
   w->live = 0;
   for (int j = 0; j < 32; j++) {
     const uint8_t *k = block + 256 * j, *v = block + 8192 + 256 * j;
@@ -114,6 +126,10 @@ void widen(const uint8_t *block, WidePage *w) {
       high = high | b;
     }
     w->live |= uint64_t(some(low)) << (2 * j) | uint64_t(some(high)) << (2 * j + 1);
+  }
+  if (valid < kPage) {
+    __builtin_memset(w->v[valid], 0, (kPage - valid) * sizeof w->v[0]);
+    w->live &= (uint64_t(1) << valid) - 1;
   }
 }
 

@@ -88,7 +88,7 @@ struct Kernels {
   // Lanes are queries. group_ready comes after q is filled, before the first page.
   void (*group_init)(QueryGroup *, uint32_t pos);
   void (*group_ready)(QueryGroup *);
-  void (*widen)(const uint8_t *block, WidePage *);
+  void (*widen)(const uint8_t *block, WidePage *, uint32_t valid); // valid: rows that were written
   void (*group_page)(QueryGroup *, WidePage *, uint32_t first); // first: position of the page's row 0
   void (*group_chunk)(QueryGroup *);                            // end of a chunk
   void (*group_out)(const QueryGroup *, uint32_t lane, float *out);

@@ -127,7 +127,7 @@ float bf16(float x) { return ref::bf16(ref::to_bf16(x)); }
 struct Cache {
   // sparse: most weights underflow, and of a third of the pages every other row of V is 0, or all are.
   Cache(const Kernels &k, uint32_t rows, scalar::Random &rng, bool sparse = false) : blocks(size_t(rows + 63) / 64 * kHeadBlock) {
-    memset(blocks.get(), 0, size_t(rows + 63) / 64 * kHeadBlock);
+    memset(blocks.get(), 0xff, size_t(rows + 63) / 64 * kHeadBlock); // rows that were never written hold NaN
     for (uint32_t t = 0; t < rows; t++) {
       keys.push_back(gauss(64, rng));
       values.push_back(gauss(64, rng));
@@ -303,7 +303,7 @@ static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sp
     for (uint32_t d = 0; d < 64; d++) g.get()->q[d][i] = q[i * 64 + d];
   k->group_ready(g.get());
   for (uint32_t p = 0; p <= last / 64; p++) {
-    k->widen(c.block(p), wide.get());
+    k->widen(c.block(p), wide.get(), std::min(64u, last + 1 - p * 64));
     k->group_page(g.get(), wide.get(), p * 64);
     if (p % kChunk == kChunk - 1 || p == last / 64) k->group_chunk(g.get());
   }
