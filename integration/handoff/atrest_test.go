@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -143,5 +144,62 @@ func withheld(t *testing.T, st *scenario.Stage) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// flipSent flips a byte, from that place on, of each page of p that lies in d as it is: those were sent, and have arrived.
+func flipSent(p, d []byte, pageBytes, at int) int {
+	n := 0
+	for from := 0; from+pageBytes <= len(p); from += pageBytes {
+		sent := p[from : from+pageBytes]
+		if sent[0]|sent[1]|sent[2]|sent[3] == 0 {
+			continue
+		}
+		for to := 0; to+pageBytes <= len(d); to += pageBytes {
+			if bytes.Equal(sent, d[to:to+pageBytes]) {
+				sent[at] ^= 0x08
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
+// TestH5AfterItWasSent flips bytes at prefill's broker in pages that decode's has already, and in no other: what arrived
+// is right, and the rows of later pages were computed from what is not.
+func TestH5AfterItWasSent(t *testing.T) {
+	st := stagetest.Open(t, nil)
+	p := poolMemory(t, st.Process("kvbroker/broker-p").PID())
+	d := poolMemory(t, st.Process("kvbroker/broker-d").PID())
+	info, err := st.Describe(t.Context(), "broker-p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pageBytes := len(p) / int(info.Pool.Pages)
+	for _, at := range []int{0, 4096, 9000} {
+		t.Run(fmt.Sprintf("byte %d", at), func(t *testing.T) {
+			done := make(chan error, 1)
+			var out driver.Outcome
+			go func() {
+				var err error
+				out, err = st.Driver.Run(t.Context(), driver.Request{Tenant: "demo", IDs: ids(1200), MaxNew: 4, Prefill: "prefill-0", Decode: "decode-0"})
+				done <- err
+			}()
+			hit := 0
+			err := scenario.Until(t.Context(), func() error {
+				if hit = flipSent(p, d, pageBytes, at); hit == 0 {
+					return errors.New("no page has arrived yet")
+				}
+				return nil
+			})
+			if err := errors.Join(err, <-done); errs.KindOf(err) != errs.Corrupt {
+				t.Errorf("%d pages hit, ended with %v (kind %v), want corrupt", hit, err, errs.KindOf(err))
+			}
+			if len(out.Tokens) > 0 {
+				t.Errorf("%d tokens came out", len(out.Tokens))
+			}
+			withheld(t, st)
+		})
 	}
 }

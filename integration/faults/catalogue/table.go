@@ -19,7 +19,7 @@ func testCases() []Case {
 		{Row: "H1", Name: "at, below and above each half's limit", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH1"},
 		{Row: "H2", Name: "prefill refuses late", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH2"},
 		{Row: "H3", Name: "every lie of a source broker that holds the secret (also H4 to H7, H15)", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestLies"},
-		{Row: "H5", Name: "bytes flip in each used page", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH5"},
+		{Row: "H5", Name: "bytes flip in each used page, also in those already sent", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH5|TestH5AfterItWasSent"},
 		{Row: "H10", Name: "decode without a mover", Package: "leasehold.dev/decode", Tests: "TestWithoutAMoverItIsNotReady"},
 		{Row: "H13", Name: "a stub with copied numbers", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestH13"},
 		{Row: "L8", Name: "the client goes away between prefill's end and decode's start", Movers: []string{GRPC}, Package: tests + "handoff", Tests: "TestL8"},
