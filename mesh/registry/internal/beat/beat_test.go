@@ -86,7 +86,7 @@ func TestIllnessIsSentAtTheNextBeat(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		s.set(nil, false)
-		time.Sleep(time.Second)
+		time.Sleep(100 * time.Millisecond) // an ill process is not ill for longer than it must
 		synctest.Wait()
 		if len(s.sent) != 3 || s.sent[0].ill != nil || s.sent[1].ill == nil || s.sent[2].ill != nil {
 			t.Errorf("sent %+v, want well, ill, well", s.sent)
