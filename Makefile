@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix
+  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix incident
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,6 +95,10 @@ faults: model consul build build-faults ## every row of the catalogue of faults,
 
 guard-matrix: build-faults ## each guard alone, without it, and none: whose markers come out, and who speaks
 	@go run ./integration/cmd/bars -run guard-matrix
+
+SCALE ?= 64
+incident: build-faults ## the incident, replayed at 1/SCALE (64; SCALE=1: its own size): guards on, and off
+	@LEASEHOLD_SCALE=$(SCALE) go run ./integration/cmd/bars -run incident
 
 steady: model build ## 2,000 requests: nothing grows
 	@go run ./integration/cmd/bars -run steady

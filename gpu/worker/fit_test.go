@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 )
@@ -67,5 +68,15 @@ func TestWithoutAWarmUpThereIsNoFit(t *testing.T) {
 	g.start(t)
 	if s := g.until(t, ready); s.WarmUp != nil {
 		t.Errorf("warm-up %v of a worker that measured none", s.WarmUp)
+	}
+}
+
+func TestTheShortestTimeOfALengthCounts(t *testing.T) {
+	var got []Sample
+	for _, s := range []Sample{{64, 9}, {128, 5}, {64, 3}, {128, 8}} {
+		got = shortest(got, s)
+	}
+	if want := []Sample{{64, 3}, {128, 5}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

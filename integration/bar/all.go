@@ -14,6 +14,7 @@ var All = []Bar{
 	{Name: "failures", Run: runFailures},
 	{Name: "faults", Run: runFaults},
 	{Name: "guard-matrix", Run: runGuardMatrix},
+	{Name: "incident", Run: runIncident},
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},
 	{Name: "bench-guards", Run: runBenchGuards},
