@@ -166,8 +166,7 @@ func (a *attempt) both(ctx context.Context) (*meshv1.PrefillVerdict, *meshv1.Dec
 	prefill, decoded := make(chan half, 1), make(chan struct{})
 	go func() {
 		v, err := a.prefill(ctx)
-		if err != nil {
-			a.grace(ctx, decoded)
+		if err != nil && !a.grace(ctx, decoded) {
 			a.cancel(errOver)
 		}
 		prefill <- half{v, err}
@@ -176,6 +175,9 @@ func (a *attempt) both(ctx context.Context) (*meshv1.PrefillVerdict, *meshv1.Dec
 	close(decoded)
 	if err == nil {
 		p := <-prefill
+		if p.err != nil {
+			p.err = worse(a.lastWord(), p.err)
+		}
 		return p.v, d, p.err
 	}
 	timer := time.AfterFunc(a.r.Times.Grace, func() { a.cancel(errOver) })
@@ -184,14 +186,25 @@ func (a *attempt) both(ctx context.Context) (*meshv1.PrefillVerdict, *meshv1.Dec
 	return p.v, nil, worse(err, p.err)
 }
 
-func (a *attempt) grace(ctx context.Context, other <-chan struct{}) {
+// grace waits for a moment and reports whether the other half has spoken.
+func (a *attempt) grace(ctx context.Context, other <-chan struct{}) bool {
 	t := time.NewTimer(a.r.Times.Grace)
 	defer t.Stop()
 	select {
 	case <-other:
+		return true
 	case <-t.C:
 	case <-ctx.Done():
 	}
+	return false
+}
+
+// lastWord is what D failed with after its verdict, if it says so within a moment of P's failure.
+func (a *attempt) lastWord() error {
+	timer := time.AfterFunc(a.r.Times.Grace, func() { a.cancel(errOver) })
+	defer timer.Stop()
+	_, _, err := a.decode.next()
+	return err
 }
 
 // worse is the error that decides: a failed check before a bug, before a refusal, before a loss, before the echo of our

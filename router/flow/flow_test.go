@@ -448,6 +448,30 @@ func TestAnEchoOfACorruptHalfIsNotRetried(t *testing.T) {
 	}
 }
 
+// D gives its verdict, and a kernel then finds a foreign tag, while P is still at work and hears only that the transfer broke.
+func TestACheckThatFailsAfterDsVerdictIsNotRetried(t *testing.T) {
+	w := newWorld(t)
+	found := make(chan struct{})
+	for _, id := range []string{"p1", "p2"} {
+		w.NewPrefill(w.Status(id, "b1")).After = func(context.Context, *meshv1.Admission) error {
+			<-found
+			return errs.New(errs.Unavailable, "lease revoked: the transfer broke")
+		}
+	}
+	d := w.NewDecode(w.Status("d1", "b2"))
+	d.Step = func(context.Context, *meshv1.Admission, int) error {
+		close(found)
+		return errs.New(errs.Corrupt, "page 3: foreign tag")
+	}
+	w.settle(2, 1)
+	if _, _, err := w.answer(t.Context(), w.job(200, 8)); errs.KindOf(err) != errs.Corrupt {
+		t.Fatalf("error %v, want the failed check", err)
+	}
+	if n := d.Calls.Load(); n != 1 {
+		t.Errorf("%d attempts, want 1", n)
+	}
+}
+
 func TestTheRetryBudgetEnds(t *testing.T) {
 	w := newWorld(t)
 	w.Budget = retry.NewBudget(0, 2)

@@ -32,6 +32,7 @@ type Prefill struct {
 	Live  atomic.Int32                                         // calls of Run that have not ended
 	Twist func(*meshv1.PrefillVerdict)                         // changes the verdict that the router gets
 	Do    func(ctx context.Context, a *meshv1.Admission) error // runs before the answer; an error refuses
+	After func(ctx context.Context, a *meshv1.Admission) error // runs once D has the pages; an error is all that the router hears
 	m     *Mesh
 }
 
@@ -77,6 +78,11 @@ func (p *Prefill) Run(ctx context.Context, r *prefillv1.RunRequest) (*prefillv1.
 		LeaseHash: v.LeaseHash, Epoch: v.Epoch, Rows: v.Rows, Pages: v.Pages, Reserved: v.Pages, PromptDigest: v.PromptDigest, Root: v.Root,
 		LayoutHash: v.LayoutHash, ModelRevision: v.ModelRevision, Mover: a.Mover})
 	to <- handover{verdict: v}
+	if p.After != nil {
+		if err := p.After(ctx, a); err != nil {
+			return nil, err
+		}
+	}
 	out := proto.Clone(v).(*meshv1.PrefillVerdict)
 	if p.Twist != nil {
 		p.Twist(out)
