@@ -238,7 +238,7 @@ func (s *stage) attack(ctx context.Context, r row, off []fault.Guard) (Seen, err
 			return Seen{}, err
 		}
 	}
-	before, err := s.counters(ctx)
+	before, err := s.Alarms(ctx)
 	if err != nil {
 		return Seen{}, err
 	}
@@ -265,15 +265,14 @@ func (s *stage) attack(ctx context.Context, r row, off []fault.Guard) (Seen, err
 func (s *stage) alarmed(ctx context.Context, before map[string]float64, wait bool) (red []string, err error) {
 	bounded := within(ctx, 4*time.Second)
 	_ = scenario.Until(bounded, func() error { // that nobody speaks is a result too
-		after, failed := s.counters(ctx)
+		after, failed := s.Alarms(ctx)
 		if err = failed; err != nil {
 			return nil
 		}
-		if red = rose(before, after); wait && len(red) == 0 {
+		if red = scenario.Rose(before, after); wait && len(red) == 0 {
 			return errors.New("nobody has spoken")
 		}
 		return nil
 	})
-	slices.Sort(red)
 	return red, err
 }

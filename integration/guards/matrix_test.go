@@ -70,12 +70,3 @@ func TestJudgeCell(t *testing.T) {
 		})
 	}
 }
-
-func TestRose(t *testing.T) {
-	before := map[string]float64{"a": 1, "b": 2}
-	got := rose(before, map[string]float64{"a": 1, "b": 3, "c": 1, "d": 0})
-	slices.Sort(got)
-	if want := []string{"b", "c"}; !slices.Equal(got, want) {
-		t.Errorf("rose %v, want %v", got, want)
-	}
-}

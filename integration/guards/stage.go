@@ -5,12 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"leasehold.dev/cli/local"
@@ -185,27 +181,9 @@ func judge(e canary.Echo, got []int32) Seen {
 	return Seen{Own: v.Own, Foreign: v.Leaked()}
 }
 
-func (s *stage) page(ctx context.Context, process, path string) (string, error) {
-	a, err := s.Process(process).Addr(ctx)
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Admin+path, nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	return string(b), err
-}
-
 // why is what the router's record says of the last request: tenants are told less.
 func (s *stage) why(ctx context.Context, told *scenario.APIError) string {
-	text, err := s.page(ctx, "router/router-0", "/debug/requests")
+	_, text, err := s.Admin(ctx, "router/router-0", "/debug/requests")
 	var doc struct {
 		Requests []struct {
 			Error   string `json:"error"`
@@ -230,42 +208,6 @@ func (s *stage) why(ctx context.Context, told *scenario.APIError) string {
 		return r.Error
 	}
 	return told.Message
-}
-
-// alarms are the counters of which growth is an alarm, in every process.
-var alarms = []string{"leasehold_broker_incidents_total", "leasehold_worker_faults_total", "leasehold_router_disagreements_total", "leasehold_boundary_incidents_total"}
-
-// counters reads all alarms.
-func (s *stage) counters(ctx context.Context) (map[string]float64, error) {
-	out := map[string]float64{}
-	for _, p := range s.Processes() {
-		text, err := s.page(ctx, p.Name, "/metrics")
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(text) {
-			for _, a := range alarms {
-				if !strings.HasPrefix(line, a) {
-					continue
-				}
-				name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-				n, err := strconv.ParseFloat(value, 64)
-				if ok && err == nil {
-					out[p.Name+" "+name] += n
-				}
-			}
-		}
-	}
-	return out, nil
-}
-
-func rose(before, after map[string]float64) (red []string) {
-	for name, n := range after {
-		if n > before[name] {
-			red = append(red, name)
-		}
-	}
-	return red
 }
 
 // ended is the word for how a driver's request ended.

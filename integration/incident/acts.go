@@ -65,7 +65,7 @@ func promised(ctx context.Context, s scenario.Setup, z size, say func(string, ..
 	wait, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("30 s are over"))
 	defer cancel()
 	err = scenario.Until(wait, func() error {
-		text, err := st.page(wait, prefill0, "/readyz")
+		_, text, err := st.Admin(wait, prefill0, "/readyz")
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func played(ctx context.Context, s scenario.Setup, z size, say func(string, ...a
 	if err := st.fillPool(ctx); err != nil {
 		return nil, err
 	}
-	old, err := st.counters(ctx)
+	old, err := st.Alarms(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -168,11 +168,11 @@ func (s *stage) detectors(ctx context.Context, old map[string]float64, needed []
 	wait, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
 	defer cancel()
 	err = scenario.Until(wait, func() error {
-		now, err := s.counters(wait)
+		now, err := s.Alarms(wait)
 		if err != nil {
 			return err
 		}
-		red = rose(old, now)
+		red = scenario.Rose(old, now)
 		for _, d := range needed {
 			if !slices.ContainsFunc(red, func(name string) bool { return strings.Contains(name, d) }) {
 				return fmt.Errorf("detector %s is silent; red are %v", d, red)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +19,6 @@ import (
 const (
 	prefill0 = "prefill/prefill-0"
 	decode0  = "decode/decode-0"
-	router0  = "router/router-0"
 )
 
 // stage is the mesh of one act.
@@ -76,7 +73,11 @@ func (s *stage) ask(ctx context.Context, r Row) (Row, error) {
 	if err != nil {
 		return r, err
 	}
-	old, err := s.counters(ctx)
+	old, err := s.Alarms(ctx)
+	if err != nil {
+		return r, err
+	}
+	leases, err := s.reserved(ctx)
 	if err != nil {
 		return r, err
 	}
@@ -93,12 +94,16 @@ func (s *stage) ask(ctx context.Context, r Row) (Row, error) {
 	if a.Err != nil {
 		r.Status, message = a.Err.Status, a.Err.Message
 	}
-	now, err := s.counters(ctx)
+	now, err := s.Alarms(ctx)
 	if err != nil {
 		return r, err
 	}
-	r.judge(canary.Judge(e, canary.Parse(a.Text)), message, int(now[reservations]-old[reservations]))
-	if r.Spoke = rose(old, now); r.Status == http.StatusBadRequest {
+	after, err := s.reserved(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.judge(canary.Judge(e, canary.Parse(a.Text)), message, after-leases)
+	if r.Spoke = scenario.Rose(old, now); r.Status == http.StatusBadRequest {
 		r.Spoke = append(r.Spoke, "limit at the router")
 	}
 	return r, nil
@@ -180,63 +185,18 @@ func (s *stage) settled(ctx context.Context) error {
 	return s.Baseline(wait, "broker-p", "broker-d")
 }
 
-// reservations is the key of all leases that the brokers gave out.
-const reservations = "reservations"
-
-// alarms are the counters whose growth means that a guard or a detector has spoken.
-var alarms = []string{"leasehold_broker_incidents_total", "leasehold_worker_faults_total", "leasehold_router_disagreements_total",
-	"leasehold_boundary_incidents_total"}
-
-func (s *stage) counters(ctx context.Context) (map[string]float64, error) {
-	out := map[string]float64{}
-	for _, p := range s.Processes() {
-		text, err := s.page(ctx, p.Name, "/metrics")
+// reserved is how many leases the brokers have given out.
+func (s *stage) reserved(ctx context.Context) (n int, err error) {
+	for _, b := range s.Brokers {
+		all, err := s.Samples(ctx, "kvbroker/"+b.Name)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-			n, err := strconv.ParseFloat(value, 64)
-			if err != nil {
-				continue
-			}
+		for name, v := range all {
 			if strings.HasPrefix(name, "leasehold_broker_lease_events_total") && strings.Contains(name, `event="reserved"`) {
-				out[reservations] += n
-			}
-			if slices.ContainsFunc(alarms, func(a string) bool { return strings.HasPrefix(name, a) }) {
-				out[name] += n
+				n += int(v)
 			}
 		}
 	}
-	return out, nil
-}
-
-// rose lists the alarms that grew, in order, without what they have in common.
-func rose(old, now map[string]float64) (red []string) {
-	for name, n := range now {
-		if name != reservations && n > old[name] {
-			red = append(red, strings.TrimPrefix(strings.Replace(name, "_total", "", 1), "leasehold_"))
-		}
-	}
-	slices.Sort(red)
-	return red
-}
-
-// page reads a path of a process's admin port.
-func (s *stage) page(ctx context.Context, process, path string) (string, error) {
-	a, err := s.Process(process).Addr(ctx)
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Admin+path, nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	return string(b), err
+	return n, nil
 }

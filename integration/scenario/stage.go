@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -158,40 +154,17 @@ func Until(ctx context.Context, f func() error) error {
 
 // AllUp waits until the router can use every worker: Ready is content with one pair.
 func (st *Stage) AllUp(ctx context.Context) error {
-	a, err := st.Process("router/router-0").Addr(ctx)
-	if err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, errors.New("30 s are over"))
 	defer cancel()
-	want := []string{
-		fmt.Sprintf("leasehold_router_workers_up{service=\"decode\"} %d", len(st.Decodes)),
-		fmt.Sprintf("leasehold_router_workers_up{service=\"prefill\"} %d", len(st.Prefills)),
-	}
 	return Until(ctx, func() error {
-		b, err := get(ctx, "http://"+a.Admin+"/metrics")
+		got, err := st.Samples(ctx, "router/router-0")
 		if err != nil {
 			return err
 		}
-		lines := strings.Split(string(b), "\n")
-		for _, w := range want {
-			if !slices.Contains(lines, w) {
-				return fmt.Errorf("the router's metrics lack %q", w)
-			}
+		d, p := got[`leasehold_router_workers_up{service="decode"}`], got[`leasehold_router_workers_up{service="prefill"}`]
+		if int(d) != len(st.Decodes) || int(p) != len(st.Prefills) {
+			return fmt.Errorf("the router has %v decode and %v prefill workers, want %d and %d", d, p, len(st.Decodes), len(st.Prefills))
 		}
 		return nil
 	})
-}
-
-func get(ctx context.Context, url string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return nil, err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer res.Body.Close()
-	return io.ReadAll(res.Body)
 }

@@ -4,7 +4,6 @@ package witness
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,25 +14,6 @@ import (
 	"leasehold.dev/integration/scenario"
 	"leasehold.dev/integration/scenario/stagetest"
 )
-
-// metrics is /metrics of a process.
-func metrics(ctx context.Context, st *scenario.Stage, process string) (string, error) {
-	a, err := st.Process(process).Addr(ctx)
-	if err != nil {
-		return "", err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.Admin+"/metrics", nil)
-	if err != nil {
-		return "", err
-	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer res.Body.Close()
-	b, err := io.ReadAll(res.Body)
-	return string(b), err
-}
 
 func routerOf(st *scenario.Stage) string {
 	for _, p := range st.Processes() {
@@ -59,7 +39,7 @@ func TestRealBrokersRecordsAgree(t *testing.T) {
 	}
 	router := routerOf(st)
 	err := scenario.Until(ctx, func() error {
-		text, err := metrics(ctx, st, router)
+		_, text, err := st.Admin(ctx, router, "/metrics")
 		if err != nil {
 			return err
 		}
@@ -74,7 +54,7 @@ func TestRealBrokersRecordsAgree(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	text, err := metrics(ctx, st, router)
+	_, text, err := st.Admin(ctx, router, "/metrics")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +67,7 @@ func TestRealBrokersRecordsAgree(t *testing.T) {
 		if at := value(text, `leasehold_reconcile_broker_last_heard_seconds{broker="`+broker+`"}`); at < float64(before.Unix()) {
 			t.Errorf("%s was last heard at %f, the test began at %d", broker, at, before.Unix())
 		}
-		b, err := metrics(ctx, st, "kvbroker/"+broker)
+		_, b, err := st.Admin(ctx, "kvbroker/"+broker, "/metrics")
 		if err != nil || !strings.Contains(b, `leasehold_property_last_observed_seconds{detector="tag_fault",pair="",property="P2"}`) {
 			t.Errorf("%s does not say when fault records were last read (%v)", broker, err)
 		}

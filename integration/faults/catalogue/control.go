@@ -309,7 +309,7 @@ func c5(ctx context.Context, m *Mesh) error {
 	if right < requests*3/4 {
 		wrong = errors.Join(wrong, fmt.Errorf("%d of %d were answered", right, requests))
 	}
-	if code, text, err := m.page(ctx, decode, "/readyz"); err != nil || code != http.StatusOK {
+	if code, text, err := m.Admin(ctx, decode, "/readyz"); err != nil || code != http.StatusOK {
 		wrong = errors.Join(wrong, fmt.Errorf("decode is not ready: %s, %w", text, orNil(err)))
 	}
 	return errors.Join(wrong, m.settled(ctx))
@@ -323,7 +323,7 @@ func c6(ctx context.Context, m *Mesh) error {
 	e := m.echo(0, 2000)
 	a := m.start(ctx, request(e))
 	for i := 0; ; i++ {
-		code, text, err := m.page(ctx, prefill, "/readyz")
+		code, text, err := m.Admin(ctx, prefill, "/readyz")
 		if err != nil || code != http.StatusOK {
 			a.cancel()
 			return fmt.Errorf("during a long prefill: %s, %w", text, orNil(err))
@@ -345,7 +345,7 @@ func c6(ctx context.Context, m *Mesh) error {
 		return err
 	}
 	err := until(ctx, 15*time.Second, func() error {
-		code, text, err := m.page(ctx, prefill, "/readyz")
+		code, text, err := m.Admin(ctx, prefill, "/readyz")
 		if err == nil && (code == http.StatusOK || !strings.Contains(text, "has not come round")) {
 			err = fmt.Errorf("with a stopped scheduler: %d %s", code, text)
 		}
@@ -478,7 +478,7 @@ func unlike(args func(dir string) []string, want ...string) (func(*local.Config)
 	}
 	return change, func(ctx context.Context, m *Mesh) error {
 		err := until(ctx, 20*time.Second, func() error {
-			code, text, err := m.page(ctx, "prefill/prefill-x", "/readyz")
+			code, text, err := m.Admin(ctx, "prefill/prefill-x", "/readyz")
 			if err != nil {
 				return err
 			}

@@ -255,7 +255,7 @@ func l6(ctx context.Context, m *Mesh) error {
 		return err
 	}
 	full := func() (bool, error) {
-		code, text, err := m.page(ctx, where, "/readyz")
+		code, text, err := m.Admin(ctx, where, "/readyz")
 		return code != 200 && strings.Contains(text, "in quarantine, cap 20"), err
 	}
 	stopped := false

@@ -121,7 +121,7 @@ func (m *Mesh) noIncident(ctx context.Context) error {
 
 // requestIDs are the ids that the router knows requests by.
 func (m *Mesh) requestIDs(ctx context.Context) ([]string, error) {
-	_, text, err := m.page(ctx, router, "/debug/requests")
+	_, text, err := m.Admin(ctx, router, "/debug/requests")
 	if err != nil {
 		return nil, err
 	}
