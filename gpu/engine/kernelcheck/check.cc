@@ -286,12 +286,12 @@ int64_t lh_check_decode(uint32_t simd, uint32_t heads, uint32_t pos, uint64_t se
   return bad;
 }
 
-// The group of 16 positions around pos.
-static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sparse) {
+// The group of 16 positions around pos, up to last: lanes after it are unused, and their rows were never written.
+static int64_t check_prefill(uint32_t simd, uint32_t pos, uint32_t last, uint64_t seed, bool sparse) {
   const Kernels *k = path(simd);
   if (!k) return -1;
   scalar::Random rng(seed);
-  const uint32_t first = pos / kLanes * kLanes, last = first + kLanes - 1;
+  const uint32_t first = pos / kLanes * kLanes, used = last - first + 1;
   Cache c(*k, last + 1, rng, sparse);
   std::vector<float> q = gauss(size_t(kLanes) * 64, rng);
   for (uint32_t i = 0; sparse && i < kLanes * 64; i++)
@@ -299,7 +299,7 @@ static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sp
   Memory<QueryGroup> g(1);
   Memory<WidePage> wide(1);
   k->group_init(g.get(), first);
-  for (uint32_t i = 0; i < kLanes; i++)
+  for (uint32_t i = 0; i < used; i++)
     for (uint32_t d = 0; d < 64; d++) g.get()->q[d][i] = q[i * 64 + d];
   k->group_ready(g.get());
   for (uint32_t p = 0; p <= last / 64; p++) {
@@ -308,7 +308,7 @@ static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sp
     if (p % kChunk == kChunk - 1 || p == last / 64) k->group_chunk(g.get());
   }
   int64_t bad = 0;
-  for (uint32_t i = 0; i < kLanes; i++) {
+  for (uint32_t i = 0; i < used; i++) {
     float out[64];
     k->group_out(g.get(), i, out);
     std::vector<float> want = attend(c, &q[i * 64], first + i + 1);
@@ -318,5 +318,6 @@ static int64_t check_prefill(uint32_t simd, uint32_t pos, uint64_t seed, bool sp
   return bad;
 }
 
-int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, seed, false); }
-int64_t lh_check_sparse_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, seed, true); }
+int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, pos | (kLanes - 1), seed, false); }
+int64_t lh_check_partial_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, pos, seed, false); }
+int64_t lh_check_sparse_prefill(uint32_t simd, uint32_t pos, uint64_t seed) { return check_prefill(simd, pos, pos | (kLanes - 1), seed, true); }

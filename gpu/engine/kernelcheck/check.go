@@ -78,6 +78,11 @@ func Prefill(s SIMD, pos int, seed uint64) (int, error) {
 	return result(C.lh_check_prefill(C.uint32_t(s), C.uint32_t(pos), C.uint64_t(seed)))
 }
 
+// PartialPrefill is Prefill up to pos, in a page whose later rows were never written.
+func PartialPrefill(s SIMD, pos int, seed uint64) (int, error) {
+	return result(C.lh_check_partial_prefill(C.uint32_t(s), C.uint32_t(pos), C.uint64_t(seed)))
+}
+
 // SparsePrefill is Prefill where most factors are 0. Zeros of either sign are taken for equal.
 func SparsePrefill(s SIMD, pos int, seed uint64) (int, error) {
 	return result(C.lh_check_sparse_prefill(C.uint32_t(s), C.uint32_t(pos), C.uint64_t(seed)))

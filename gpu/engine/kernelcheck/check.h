@@ -19,6 +19,8 @@ int64_t lh_check_append(uint32_t simd, uint32_t t, uint64_t seed);
 // Attention of `heads` query heads at position pos, over one page after another, as decode does and as prefill does.
 int64_t lh_check_decode(uint32_t simd, uint32_t heads, uint32_t pos, uint64_t seed);
 int64_t lh_check_prefill(uint32_t simd, uint32_t pos, uint64_t seed);
+// The same up to pos alone: the page's later rows hold NaN.
+int64_t lh_check_partial_prefill(uint32_t simd, uint32_t pos, uint64_t seed);
 // The same where most factors are 0; zeros of either sign are taken for equal.
 int64_t lh_check_sparse_prefill(uint32_t simd, uint32_t pos, uint64_t seed);
 

@@ -86,6 +86,8 @@ func TestAttentionIsTheScalarOrder(t *testing.T) {
 			}
 			n, err := Prefill(s, pos, uint64(pos))
 			want0(t, fmt.Sprintf("prefill around %d", pos), n, err)
+			n, err = PartialPrefill(s, pos, uint64(pos))
+			want0(t, fmt.Sprintf("prefill up to %d", pos), n, err)
 			n, err = SparsePrefill(s, pos, uint64(pos))
 			want0(t, fmt.Sprintf("prefill around %d, mostly zeros", pos), n, err)
 		}
