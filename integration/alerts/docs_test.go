@@ -80,9 +80,6 @@ func TestEveryDetectorIsOnThePage(t *testing.T) {
 		}
 	}
 	for d, properties := range boundary.Watches {
-		if d == boundary.AuditLog { // it has metrics of its own
-			continue
-		}
 		row, ok := rows[string(d)]
 		if !ok {
 			t.Errorf("detector %s is not on %s", d, page)
