@@ -8,6 +8,7 @@ import (
 
 	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/audit/event"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 )
 
@@ -23,17 +24,27 @@ func TestAuditLogOutlivesRun(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	s.Boundary.Incident(boundary.P2, boundary.LateWrite, "page 7")
 	s.Audit.Append(event.Retry{Request: "late"}) // what a process gives back after Run
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var kinds []string
-	r, err := audit.Verify(c.AuditDir, nil, nil, func(r *audit.Record, _ audit.Place) error { kinds = append(kinds, r.Kind); return nil })
+	var incident any
+	r, err := audit.Verify(c.AuditDir, nil, nil, func(r *audit.Record, _ audit.Place) (err error) {
+		if kinds = append(kinds, r.Kind); r.Kind == event.KindIncident {
+			incident, err = event.Decode(r.Kind, r.Fields)
+		}
+		return err
+	})
 	if err != nil || len(r.Findings) > 0 || r.Service != "decode" || r.Instance != "d1" {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if got := strings.Join(kinds, " "); got != "audit.opened retry audit.closed" {
+	if got := strings.Join(kinds, " "); got != "audit.opened incident retry audit.closed" {
 		t.Errorf("the log has %q", got)
+	}
+	if want := (event.Incident{Property: "P2", Detector: "late_write", About: "page 7"}); incident != any(want) {
+		t.Errorf("the incident is %+v, want %+v", incident, want)
 	}
 }
 

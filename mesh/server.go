@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"leasehold.dev/mesh/audit"
+	"leasehold.dev/mesh/audit/event"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/mesh/discover"
 	"leasehold.dev/mesh/identity"
@@ -97,6 +98,9 @@ func (s *Server) open(ctx context.Context, opts []grpc.ServerOption) (err error)
 		if err != nil {
 			return err
 		}
+		s.Boundary.Tell(func(p boundary.Property, d boundary.Detector, about string) {
+			s.Audit.Append(event.Incident{Property: string(p), Detector: string(d), About: event.Clip(about)})
+		})
 	}
 	if s.grpcLn, err = net.Listen("tcp", s.conf.Listen); err != nil {
 		return errs.New(errs.Invalid, "-listen: %w", err)

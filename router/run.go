@@ -175,7 +175,7 @@ func openReceipts(c Config, m *mesh.Server) (*receipt.Issuer, error) {
 	desk, err := receipt.OpenDesk(c.ReceiptKey+".reports", func(what receipt.Change, r receipt.Report) {
 		metrics.Report(what, r)
 		if what == receipt.Opened {
-			m.Boundary.Incident(boundary.P1, boundary.ReceiptReport)
+			m.Boundary.Incident(boundary.P1, boundary.ReceiptReport, "receipt "+r.Receipt)
 		}
 		m.Log.Error("P1: a tenant reports an answer", "change", string(what), "report", r.ID, "receipt", r.Receipt, "tenant", r.Tenant,
 			"replay", r.Replay, "times", r.Times, "closer", r.Closer)

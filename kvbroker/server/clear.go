@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 
 	"leasehold.dev/gpu/engine"
@@ -123,7 +124,7 @@ func (b *Broker) withhold(page uint32, of lease.ID, what string) bool {
 		s[a] = struct{}{}
 	}
 	b.metrics.incident("late_write")
-	b.cfg.Boundary.Incident(boundary.P2, boundary.LateWrite)
+	b.cfg.Boundary.Incident(boundary.P2, boundary.LateWrite, fmt.Sprintf("page %d", page))
 	b.cfg.Audit.Append(event.LateWrite{Page: page, Lease: leaseName(of), What: what, Suspects: len(s)})
 	b.cfg.Log.Error("incident: late write", "page", page, "what", what, "suspects", len(s))
 	if len(s) == 0 {

@@ -242,7 +242,7 @@ func (p *parked) unchanged() error {
 		}
 		if !bytes.Equal(got[:], want) {
 			p.b.metrics.incident("source")
-			p.b.cfg.Boundary.Incident(boundary.P2, boundary.SourceChanged)
+			p.b.cfg.Boundary.Incident(boundary.P2, boundary.SourceChanged, "lease "+leaseName(p.ref.Lease))
 			p.b.cfg.Audit.Append(event.SourceChanged{Lease: leaseName(p.ref.Lease), Place: uint32(i)})
 			p.b.cfg.Log.Error("incident: a sealed page changed at its source", "lease", p.ref.Lease.String(), "place", i)
 			return errs.New(errs.Corrupt, "pull: page %d changed after it was sealed: %x, was %x", i, got, want)

@@ -181,7 +181,7 @@ func (b *Broker) noteFaults(ref lease.Ref, faults []*brokerv1.Fault, explained b
 	if !explained {
 		f := faults[0]
 		b.metrics.incident("fault")
-		b.cfg.Boundary.Incident(boundary.P2, boundary.TagFault)
+		b.cfg.Boundary.Incident(boundary.P2, boundary.TagFault, "lease "+leaseName(ref.Lease))
 		b.cfg.Audit.Append(event.Fault{Lease: leaseName(ref.Lease), Count: len(faults), Page: f.Page, Want: f.Want, Got: f.Got, Write: f.Write, Length: f.Length})
 		b.cfg.Log.Error("incident: fault records of a live lease", "lease", ref.Lease.String(), "count", len(faults),
 			"page", f.Page, "want", f.Want, "got", f.Got, "write", f.Write, "length", f.Length)

@@ -81,7 +81,7 @@ func TestSilenceCountsFromExpectAndAfterEachLook(t *testing.T) {
 	g.Observed(P1, Canary, "p/d")
 	g.want(t, "observed", sample(total, P1, Canary, "", "0"), sample(LastObserved, P1, Canary, "p/d", "1100"))
 	g.at = time.Unix(1200, 0)
-	g.Incident(P1, Canary)
+	g.Incident(P1, Canary, "pair p/d")
 	g.want(t, "an incident alone is no look", sample(total, P1, Canary, "", "1"), sample(LastObserved, P1, Canary, "p/d", "1100"))
 	if at, ok := g.Last(P1, Canary, "p/d"); !ok || at.Unix() != 1100 {
 		t.Errorf("Last = %v, %v, want 1100", at, ok)
@@ -99,8 +99,13 @@ func TestCombinationsOutsideOfTheTable(t *testing.T) {
 	g.Observed(P5, LateWrite, "")
 	g.Observed(P5, "made-up", "")
 	g.want(t, "neither is observed")
-	g.Incident(P5, LateWrite)
-	g.Incident(P5, "made-up")
+	told := []string{}
+	g.Tell(func(p Property, d Detector, about string) { told = append(told, fmt.Sprint(p, " ", d, " ", about)) })
+	g.Incident(P5, LateWrite, "page 7")
+	g.Incident(P5, "made-up", "pair p/d")
+	if want := []string{"P5 unknown page 7", "P5 unknown pair p/d"}; !slices.Equal(told, want) {
+		t.Errorf("told %q, want %q", told, want)
+	}
 	g.want(t, "both incidents are kept", sample(Incidents+"_total", P5, Unknown, "", "2"))
 }
 
@@ -133,7 +138,7 @@ func TestANilRecorderRecordsNothing(t *testing.T) {
 	var r *Recorder
 	r.Expect(P1, Canary, "")
 	r.Observed(P1, Canary, "")
-	r.Incident(P1, Canary)
+	r.Incident(P1, Canary, "pair p/d")
 	r.Forget("")
 	if _, ok := r.Last(P1, Canary, ""); ok {
 		t.Error("it knows a time")
@@ -169,7 +174,7 @@ func TestAllAtOnce(t *testing.T) {
 				pair := fmt.Sprint(i, "/", j%7)
 				g.Expect(P4, Reconciler, pair)
 				g.Observed(P4, Reconciler, pair)
-				g.Incident(P4, Reconciler)
+				g.Incident(P4, Reconciler, "pair p/d")
 				g.Forget(pair)
 			}
 		}()

@@ -5,7 +5,7 @@
 //
 //	b.Expect(boundary.P1, boundary.Canary, boundary.Pair(p, d)) // once it should look: from now on silence is measured
 //	b.Observed(boundary.P1, boundary.Canary, boundary.Pair(p, d)) // each time that it looked and the property held
-//	b.Incident(boundary.P1, boundary.Canary)                      // each time that it did not hold
+//	b.Incident(boundary.P1, boundary.Canary, "...")              // each time that it did not hold, and what it is about
 //	b.Forget(boundary.Pair(p, d))                                 // when the pair is gone for good
 //
 // Observed means that the property itself was looked at, not that the detector's loop ran. A look that found an incident

@@ -16,6 +16,7 @@ import (
 type Recorder struct {
 	now       func() time.Time
 	incidents metric.Int64Counter
+	tell      func(Property, Detector, string) // nil: nobody
 
 	mu    sync.Mutex
 	seen  map[series]time.Time
@@ -91,8 +92,9 @@ func (r *Recorder) set(k series, at time.Time) {
 	r.seen[k] = at
 }
 
-// Incident counts a look at which the property did not hold.
-func (r *Recorder) Incident(p Property, d Detector) {
+// Incident counts a look at which the property did not hold, and tells it on. about names what was looked at: a request, a
+// receipt, a lease's hash, a pair. It holds no text of a tenant's.
+func (r *Recorder) Incident(p Property, d Detector, about string) {
 	if r == nil {
 		return
 	}
@@ -100,7 +102,13 @@ func (r *Recorder) Incident(p Property, d Detector) {
 		d = Unknown
 	}
 	r.count(p, d, 1)
+	if r.tell != nil {
+		r.tell(p, d, about)
+	}
 }
+
+// Tell has f called at every incident from now on, from any goroutine. It is set once, before the first.
+func (r *Recorder) Tell(f func(p Property, d Detector, about string)) { r.tell = f }
 
 func (r *Recorder) count(p Property, d Detector, n int64) {
 	r.incidents.Add(context.Background(), n, metric.WithAttributes(attribute.String(LabelProperty, string(p)), attribute.String(LabelDetector, string(d))))

@@ -42,7 +42,7 @@ func (r *Runner) judge(job Job, route choose.Route, v *meshv1.PrefillVerdict) {
 	}
 	r.Boundary.Observed(boundary.P1, boundary.TooFast, boundary.Pair(route.Prefill.ID, route.Decode.ID))
 	if fast {
-		r.Boundary.Incident(boundary.P1, boundary.TooFast)
+		r.Boundary.Incident(boundary.P1, boundary.TooFast, "request "+job.Request)
 		r.Log.Error("incident: a prompt was sealed faster than it can be computed", "request", job.Request, "prefill", route.Prefill.ID,
 			"rows", v.GetRows(), "span", span.String(), "expected", route.Prefill.Warm.Expected(v.GetRows()).String())
 	}

@@ -156,16 +156,16 @@ func (r *Runner) disagreement(job Job, admission string, route choose.Route, err
 	switch kind := errs.KindOf(err); {
 	case errors.As(err, &d):
 		field = d.Field
-		r.Boundary.Incident(boundary.P4, boundary.Verdict)
+		r.Boundary.Incident(boundary.P4, boundary.Verdict, "request "+job.Request)
 	case kind == errs.Limit:
 		field = "worker_limit"
-		r.Boundary.Incident(boundary.P5, boundary.Refusal)
+		r.Boundary.Incident(boundary.P5, boundary.Refusal, "request "+job.Request)
 	case kind == errs.Corrupt:
 		field = "worker_check"
-		r.Boundary.Incident(boundary.P4, boundary.Refusal)
+		r.Boundary.Incident(boundary.P4, boundary.Refusal, "request "+job.Request)
 	case kind == errs.Invalid || kind == errs.Denied:
 		field = "worker_refusal"
-		r.Boundary.Incident(boundary.P4, boundary.Refusal)
+		r.Boundary.Incident(boundary.P4, boundary.Refusal, "request "+job.Request)
 	default:
 		return
 	}

@@ -4,6 +4,7 @@ package limits
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -89,7 +90,7 @@ func (c *Checker) look() {
 	c.mu.Unlock()
 	for _, g := range gaps {
 		if !slices.Contains(before, g) {
-			c.bound.Incident(boundary.P5, boundary.Limits)
+			c.bound.Incident(boundary.P5, boundary.Limits, fmt.Sprintf("%s %s promises %d, derived %d", g.Service, g.ID, g.Promised, g.Derived))
 			c.log.Error("incident: a promise is above a derived limit", "service", g.Service, "worker", g.ID, "promised", g.Promised, "derived", g.Derived)
 		}
 	}

@@ -176,7 +176,7 @@ func (a *Auditor) say(j *Job, s Seen, err error) {
 		a.Boundary.Observed(boundary.P1, boundary.Replay, s.Pair)
 	case Different, Broken:
 		a.Boundary.Observed(boundary.P1, boundary.Replay, s.Pair)
-		a.Boundary.Incident(boundary.P1, boundary.Replay)
+		a.Boundary.Incident(boundary.P1, boundary.Replay, "receipt "+j.Receipt)
 		text := ""
 		if err != nil {
 			text = err.Error()

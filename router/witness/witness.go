@@ -82,7 +82,7 @@ func (w *Witness) step(ev reconcile.Event) {
 	w.mu.Unlock()
 	for _, f := range r.Findings {
 		w.findings.Add(context.Background(), 1, metric.WithAttributes(attribute.String("field", f.Field)))
-		w.bound.Incident(property(f.Field), boundary.Reconciler)
+		w.bound.Incident(property(f.Field), boundary.Reconciler, "admission "+f.Admission+", "+f.Field)
 		w.log.Error("incident: records of one admission differ", "field", f.Field, "admission", f.Admission, "broker", f.Broker, "got", f.Got, "want", f.Want)
 	}
 	for _, m := range r.Matches {

@@ -67,6 +67,8 @@ func Decode(kind string, fields []byte) (any, error) {
 		return read[Response](kind, fields)
 	case KindDisagreement:
 		return read[Disagreement](kind, fields)
+	case KindIncident:
+		return read[Incident](kind, fields)
 	case KindRetry:
 		return read[Retry](kind, fields)
 	}

@@ -20,7 +20,7 @@ func every(t *testing.T) map[string]any {
 	out := map[string]any{}
 	for _, e := range []interface{ Kind() string }{&BrokerStarted{}, &LeaseGranted{}, &LeaseOwned{}, &PagesZeroed{}, &LateWrite{}, &TransferFailed{},
 		&SourceChanged{}, &Fault{}, &PrefillVerdict{}, &DecodeVerdict{}, &DecodeFinished{}, &HalfFailed{}, &Faults{}, &Admission{}, &Response{},
-		&Disagreement{}, &Retry{}} {
+		&Disagreement{}, &Retry{}, &Incident{}} {
 		fill(reflect.ValueOf(e).Elem())
 		out[e.Kind()] = reflect.ValueOf(e).Elem().Interface()
 	}
@@ -57,7 +57,7 @@ func fill(v reflect.Value) {
 
 func TestEveryKindComesBackAsItWas(t *testing.T) {
 	all := every(t)
-	if len(all) != 22 {
+	if len(all) != 23 {
 		t.Errorf("%d kinds, want 22", len(all))
 	}
 	for kind, e := range all {
@@ -87,9 +87,9 @@ func TestEveryKindComesBackAsItWas(t *testing.T) {
 
 // TestNoFieldIsForText: what an event can hold is in this list, so that a field for text is a change that a reader sees.
 func TestNoFieldIsForText(t *testing.T) {
-	words := "admission as attempt broker choices completion_tokens count decode decode_broker endpoint epoch error expected fault field " +
+	words := "about admission as attempt broker choices completion_tokens count decode decode_broker detector endpoint epoch error expected fault field " +
 		"finish_reason from got guards_on half instance internal lease length logit_digest max_new_tokens model moved mover number generation outcome " +
-		"output_digest page pages place prefill prefill_broker prompt_digest prompt_tokens reason records request result role root route rows " +
+		"output_digest page pages place prefill prefill_broker prompt_digest prompt_tokens property reason records request result role root route rows " +
 		"source_epoch source_instance source_lease start_unix_ms stream suspects tenant total_us unsplit verdicts_equal want what worker write"
 	known := map[string]bool{}
 	for _, w := range strings.Fields(words) {
