@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix incident
+  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix incident soak
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,6 +100,9 @@ SCALE ?= 64
 incident: build-faults ## the incident, replayed at 1/SCALE (64; SCALE=1: its own size): guards on, and off
 	@LEASEHOLD_SCALE=$(SCALE) go run ./integration/cmd/bars -run incident
 
+soak: model build ## both models under 16 tenants, cancels and kills for MINUTES (10): every answer is judged
+	@LEASEHOLD_MINUTES=$(MINUTES) go run ./integration/cmd/bars -run soak
+
 steady: model build ## 2,000 requests: nothing grows
 	@go run ./integration/cmd/bars -run steady
 
@@ -121,9 +124,8 @@ kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated 
 	@scripts/deps.sh simde
 	@go test -count=1 -tags simde ./gpu/engine/kernelcheck
 
-MINUTES ?= 1
 fuzz: model ## each fuzz target for MINUTES (1)
-	@scripts/fuzz.sh $(MINUTES)
+	@scripts/fuzz.sh $(or $(MINUTES),1)
 
 clean: ## remove what was built (the model and the peer stay)
 	@rm -rf build/bin build/faults build/run build/cache

@@ -148,7 +148,7 @@ func (g *rig) startWorker(change func(*worker.Config, *Options)) {
 
 func (g *rig) runHost(c worker.Config, id string) *Host {
 	g.t.Helper()
-	host, err := worker.Open(c, worker.Own{ID: id}, Broker(c.BrokerDir, id))
+	host, err := worker.Open(c, worker.Own{ID: id}, Broker(c.BrokerDir, id, nil))
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"leasehold.dev/gpu/worker"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/mesh"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
@@ -33,7 +34,7 @@ func Run(ctx context.Context, args []string) error {
 		return err
 	}
 	defer func() { _ = srv.Close() }()
-	host, err := worker.Open(w, worker.Own{ID: srv.ID(), Log: srv.Log, Meter: srv.Meter}, Broker(w.BrokerDir, srv.ID()))
+	host, err := worker.Open(w, worker.Own{ID: srv.ID(), Log: srv.Log, Meter: srv.Meter}, Broker(w.BrokerDir, srv.ID(), srv.Boundary))
 	if err != nil {
 		return err
 	}
@@ -56,11 +57,11 @@ func Run(ctx context.Context, args []string) error {
 	return srv.Run(ctx)
 }
 
-// Broker is how a worker reaches the broker whose runtime directory is dir.
-func Broker(dir, id string) worker.Dial[*client.Client] {
+// Broker is how a worker reaches the broker whose runtime directory is dir. b may be nil.
+func Broker(dir, id string, b *boundary.Recorder) worker.Dial[*client.Client] {
 	return worker.Dial[*client.Client]{
 		Attach: func(ctx context.Context, own worker.Facts) (*client.Client, error) {
-			return client.Attach(ctx, client.Config{Dir: dir, Worker: id, Expect: client.Info(own)})
+			return client.Attach(ctx, client.Config{Dir: dir, Worker: id, Expect: client.Info(own), Boundary: b})
 		},
 		Facts: func(c *client.Client) worker.Facts { return worker.Facts(c.Info()) },
 		Pool:  func(c *client.Client) worker.PoolState { return worker.PoolState(c.Pool()) },

@@ -50,7 +50,7 @@ func misspoken(v *meshv1.PrefillVerdict) *meshv1.PrefillVerdict {
 		v.Root = bytes.Clone(v.Root)
 		v.Root[0] ^= 1
 	case fault.Reorder: // answered before it can have been computed
-		v.ComputeUs /= 1000
+		v.ComputeUs, v.SpanUs = v.ComputeUs/1000, v.SpanUs/1000
 	}
 	return v
 }

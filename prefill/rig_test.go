@@ -91,7 +91,7 @@ func (g *rig) startWorker(change func(*worker.Config)) {
 	if change != nil {
 		change(&c)
 	}
-	host, err := worker.Open(c, worker.Own{ID: "p0"}, Broker(g.dir, "p0"))
+	host, err := worker.Open(c, worker.Own{ID: "p0"}, Broker(g.dir, "p0", nil))
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/kvbroker/attach"
+	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
@@ -22,6 +24,8 @@ type Config struct {
 	// Expect is what must be equal before a page may be shared: layout hash, revisions, numerics class and page size.
 	// Zero fields are not compared. A broker that differs refuses the attach, with both values.
 	Expect Info
+	// Boundary hears whether the broker refuses what is of an old epoch. May be nil.
+	Boundary *boundary.Recorder
 }
 
 // Info is what the broker said at the attach.
@@ -46,12 +50,13 @@ type PoolState struct {
 
 // Client is one attach handle.
 type Client struct {
-	info    Info
-	token   []byte
-	session *attach.Session
-	mapping *pool.Mapping
-	conn    *grpc.ClientConn
-	rpc     brokerv1.WorkerServiceClient
+	info     Info
+	token    []byte
+	session  *attach.Session
+	mapping  *pool.Mapping
+	conn     *grpc.ClientConn
+	rpc      brokerv1.WorkerServiceClient
+	boundary *boundary.Recorder
 
 	done chan struct{}
 	stop context.CancelFunc // of the watch
@@ -64,6 +69,7 @@ type Client struct {
 	reserves uint64              // that were begun
 	inflight map[uint64]struct{} // those under way
 	early    map[string]revoked  // revokes of leases whose Reserve may be among them
+	probed   time.Time           // when the broker was last asked for what must be refused
 }
 
 // revoked came for a lease that is not known: it was granted to one of the Reserves in flight then, or is no more.
@@ -79,7 +85,8 @@ func Attach(ctx context.Context, c Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Client{session: s, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{},
+	c.Boundary.Expect(boundary.P2, boundary.StaleEpoch, "")
+	k := &Client{session: s, boundary: c.Boundary, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{},
 		inflight: map[uint64]struct{}{}, early: map[string]revoked{}}
 	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
 		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes}

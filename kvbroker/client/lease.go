@@ -64,7 +64,9 @@ func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) {
 	}
 	resp, err := c.rpc.Reserve(ctx, req)
 	if err == nil {
-		return c.end(n, resp), nil
+		l := c.end(n, resp)
+		c.probe(ctx, l)
+		return l, nil
 	}
 	c.end(n, nil)
 	switch status.Code(err) {

@@ -46,6 +46,7 @@ type Detector string
 const (
 	Canary         Detector = "canary"          // front, middle and end of a prompt came back, through one pair
 	NegativeCanary Detector = "negative_canary" // what must be refused was refused, by one pair
+	StaleEpoch     Detector = "stale_epoch"     // a broker refused what its own worker said as of an old epoch
 	Replay         Detector = "replay"          // a request run again elsewhere gave the same tokens
 	ReceiptReport  Detector = "receipt_report"  // a tenant says that an answer is not about his prompt; never "observed"
 	TooFast        Detector = "too_fast"        // prefill was not faster than its own warm-up says it can be
@@ -64,6 +65,7 @@ const (
 var Watches = map[Detector][]Property{
 	Canary:         {P1, P2},
 	NegativeCanary: {P3, P5},
+	StaleEpoch:     {P2},
 	Replay:         {P1},
 	ReceiptReport:  {P1},
 	TooFast:        {P1},
