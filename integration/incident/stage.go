@@ -141,11 +141,18 @@ func (s *stage) fillPool(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	leases, err := s.reserved(ctx)
+	if err != nil {
+		return err
+	}
 	ended := make(chan error, fills)
 	started := 0
 	for i := range fills {
 		e, oops := s.echo(i%before, s.fill)
 		if err = oops; err != nil {
+			break
+		}
+		if err = s.roomy(ctx, leases+2*i, s.fill); err != nil {
 			break
 		}
 		started++
@@ -177,6 +184,24 @@ func (s *stage) filled(ctx context.Context, e canary.Echo) error {
 		err = fmt.Errorf("a prompt of %d tokens: %v", len(e.Tokens), v)
 	}
 	return err
+}
+
+// roomy waits until the brokers have given out so many leases, and then until prefill's pool has room for a prompt: what
+// went before has gone on to decode.
+func (s *stage) roomy(ctx context.Context, leases, tokens int) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
+	defer cancel()
+	return scenario.Until(ctx, func() error {
+		n, err := s.reserved(ctx)
+		if err != nil {
+			return err
+		}
+		d, err := s.Describe(ctx, "broker-p")
+		if err == nil && (n < leases || int(d.Pool.Free)*pageTokens < tokens) {
+			err = fmt.Errorf("%d of %d leases are out, %d pages of prefill's pool free for a prompt of %d tokens", n, leases, d.Pool.Free, tokens)
+		}
+		return err
+	})
 }
 
 func (s *stage) settled(ctx context.Context) error {
