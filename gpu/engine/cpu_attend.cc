@@ -8,14 +8,25 @@ namespace {
 
 const float kQueryScale = 0.125f * 1.44269504f; // log2(e) / sqrt(64)
 
+// A page's rows are stored in quarters, so that few heads keep many threads busy: what waits at the barrier falls asleep.
+constexpr uint32_t kQuarters = 4, kQuarter = kPage / kQuarters;
+static_assert(kQuarter % 2 == 0, "the two tokens of a word have one writer");
+
+// The rows of a span that lie in a quarter of its page; maybe none.
+Span part_of(const Span &s, uint32_t first_pos, uint32_t quarter) {
+  const uint32_t at = first_pos % kPage, low = std::max(at, quarter * kQuarter), high = std::min(at + s.rows, (quarter + 1) * kQuarter);
+  return {s.item, s.place, s.row + low - at, high > low ? high - low : 0};
+}
+
 } // namespace
 
 uint8_t *Forward::block(const Seq &s, uint32_t place, uint32_t layer, uint32_t head) const {
   return s.page(place) + (size_t(layer) * cfg_.model.kv_heads + head) * kHeadBlock;
 }
 
-// Stores a span's rows of one kv head. One unit owns a (page, kv head), so that the two tokens of a word have one writer.
+// Stores a span's rows of one kv head.
 bool Forward::append(uint32_t layer, const Span &span, uint32_t head) {
+  if (!span.rows) return true;
   const Item &item = step_->items[span.item];
   const lh_model &m = cfg_.model;
   Seq &seq = *item.seq;
@@ -31,15 +42,23 @@ bool Forward::append(uint32_t layer, const Span &span, uint32_t head) {
               row_index(m.layers, m.kv_heads, t, layer, 1, head), item.sums ? sums : nullptr);
   }
   item.add_digest(span.place, sums);
-  if (!seq.guards) return true;
+  return true;
+}
+
+// One fence for all that the step has stored: after each layer's it would wait for cold lines, at a fiftieth of a step's time.
+void Forward::appended() {
   append_fence();
-  return append_end(seq, span.place);
+  for (const Span &span : plan_.spans)
+    if (!poisoned(span.item)) append_end(*step_->items[span.item].seq, span.place);
 }
 
 void Forward::attend(const View &v, uint32_t layer) {
   const uint32_t heads = cfg_.model.kv_heads, spans = uint32_t(plan_.spans.size());
   if (!plan_.single) {
-    for (uint32_t i = v.thread; i < spans * heads; i += team_.size()) append(layer, plan_.spans[i / heads], i % heads);
+    for (uint32_t i = v.thread; i < spans * heads * kQuarters; i += team_.size()) {
+      const Span &span = plan_.spans[i / kQuarters / heads];
+      append(layer, part_of(span, plan_.rows[span.row].pos, i % kQuarters), i / kQuarters % heads);
+    }
     meet();
   }
   const uint32_t n = uint32_t(plan_.units.size());
@@ -64,16 +83,15 @@ void Forward::attend_row(const View &v, uint32_t layer, const Unit &u) {
   Part *parts = parts_.get() + size_t(u.part) * per_kv_;
   for (uint32_t h = 0; h < per_kv_; h++) part_init(parts + h);
   const uint32_t first = u.chunk * kChunk, end = std::min(first + kChunk, row.pos / kPage + 1);
-  for (uint32_t place = first; place < end; place++) {
-    if (!read_begin(seq, place)) return;
+  if (!read_begin(seq, first, end)) return;
+  for (uint32_t place = first; place < end; place++)
     k_.one_page(parts, q, per_kv_, block(seq, place, layer, u.head), std::min(kPage, row.pos + 1 - place * kPage));
-    read_fence();
-    if (!read_end(seq, place)) return;
-  }
+  read_fence();
+  read_end(seq, first, end);
 }
 
-// Up to 64 rows, 16 to a group and a group for each query head, over every page up to their own. A page is widened once,
-// between its two checks; the groups then read the copy.
+// Up to 64 rows, 16 to a group and a group for each query head, over every page up to their own. A page is widened once and
+// the groups read the copy; a chunk's pages are checked before the first of them is read and after the last.
 void Forward::attend_group(const View &v, uint32_t layer, const Unit &u) {
   if (poisoned(u.item)) return;
   Seq &seq = *step_->items[u.item].seq;
@@ -91,14 +109,16 @@ void Forward::attend_group(const View &v, uint32_t layer, const Unit &u) {
     }
   }
   for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_ready(g + i);
-  for (uint32_t place = 0; place <= u.place; place++) {
-    if (!read_begin(seq, place)) return;
-    k_.widen(block(seq, place, layer, u.head), wide, std::min(kPage, last + 1 - place * kPage));
+  for (uint32_t first = 0; first <= u.place; first += kChunk) {
+    const uint32_t end = std::min(first + kChunk, u.place + 1);
+    if (!read_begin(seq, first, end)) return;
+    for (uint32_t place = first; place < end; place++) {
+      k_.widen(block(seq, place, layer, u.head), wide, std::min(kPage, last + 1 - place * kPage));
+      for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_page(g + i, wide, place * kPage);
+    }
     read_fence();
-    if (!read_end(seq, place)) return;
-    for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_page(g + i, wide, place * kPage);
-    if (place % kChunk == kChunk - 1 || place == u.place)
-      for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_chunk(g + i);
+    if (!read_end(seq, first, end)) return;
+    for (uint32_t i = 0; i < groups * per_kv_; i++) k_.group_chunk(g + i);
   }
   for (uint32_t r = u.row; r < u.row + u.rows; r++) {
     const uint32_t pos = plan_.rows[r].pos, group = pos / kLanes - first_group;

@@ -67,6 +67,7 @@ int Forward::forward(Step &step) {
   repeated_ = rows_ <= kShared;
   for (uint32_t l = 0; l < cfg_.model.layers; l++) next_[l].store(0, std::memory_order_relaxed);
   team_.run([](void *self, uint32_t thread) { static_cast<Forward *>(self)->walk(thread); }, this);
+  appended();
   return LH_OK;
 }
 

@@ -80,6 +80,7 @@ class Forward final : public Backend {
   void embed(const View &);
   void project(const View &, const PackedLayer &, const Act &);
   bool append(uint32_t layer, const Span &, uint32_t head);
+  void appended();
   void attend(const View &, uint32_t layer);
   void attend_row(const View &, uint32_t layer, const Unit &);
   void attend_group(const View &, uint32_t layer, const Unit &);

@@ -206,6 +206,13 @@ int lh_seq_open(lh_engine *e, uint32_t pool, uint32_t verified, const uint32_t *
   return lh::fail(LH_ENOMEM, err, cap, "out of memory");
 }
 
+int lh_seq_guard(lh_engine *e, uint32_t id) {
+  lh_engine::SeqSlot *s = e ? lh::find_seq(e, id) : nullptr;
+  if (!s || s->seq->length) return LH_EINVAL;
+  s->seq->guards = true;
+  return LH_OK;
+}
+
 int lh_seq_close(lh_engine *e, uint32_t id) {
   lh_engine::SeqSlot *s = e ? lh::find_seq(e, id) : nullptr;
   if (!s) return LH_EINVAL;

@@ -89,6 +89,9 @@ int lh_seq_open(lh_engine *, uint32_t pool, uint32_t verified, const uint32_t *p
                 uint32_t n_pages, const uint64_t *start_digest, uint32_t *seq, char *err, int errcap);
 int lh_seq_close(lh_engine *, uint32_t seq);
 
+// Turns the guards on for one sequence without rows, in an engine that was opened without them.
+int lh_seq_guard(lh_engine *, uint32_t seq);
+
 enum { LH_WANT_NONE = 0, LH_WANT_LAST = 1, LH_WANT_ALL = 2 };
 
 typedef struct {

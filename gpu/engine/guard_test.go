@@ -11,6 +11,7 @@ import (
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/pool"
 	"leasehold.dev/model"
+	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/pagesum"
 )
 
@@ -206,6 +207,38 @@ func TestGuardsOff(t *testing.T) {
 			t.Errorf("OpenSeq inside a page without its digest: %v", err)
 		}
 	})
+}
+
+// In an engine without guards a sequence can have them: a wrong tag under it is seen, its pages have digests, and the other
+// sequence of the step has neither.
+func TestGuardSeq(t *testing.T) {
+	ids := prompt(26, 70)
+	eachBackend(t, func(t *testing.T, m *model.Model, o engine.Options) {
+		o.GuardsOff = true
+		b := newBench(t, m, o, 8)
+		on, off := b.open(1, 2), b.open(2, 2)
+		if err := b.e.GuardSeq(on.id); err != nil {
+			t.Fatal(err)
+		}
+		st := b.step(engine.Work{Seq: off.id, Tokens: ids, Want: engine.Last}, engine.Work{Seq: on.id, Tokens: ids, Want: engine.Last})
+		if len(st.Pages) != 2 || st.Pages[0].Seq != on.id || st.Pages[1].Seq != on.id || len(st.Faults) != 0 {
+			t.Fatalf("digests of %+v, faults %+v; want those of the guarded sequence's two pages", st.Pages, st.Faults)
+		}
+		if err := b.e.GuardSeq(off.id); errs.KindOf(err) != errs.Invalid {
+			t.Errorf("a sequence that has rows: %v, want invalid", err)
+		}
+		for _, s := range []*seq{on, off} {
+			b.owner.StoreTag(s.pages[0], pool.MakeTag(77, 1))
+		}
+		st = b.step(engine.Work{Seq: off.id, Pos: 70, Tokens: ids[:1], Want: engine.Last}, engine.Work{Seq: on.id, Pos: 70, Tokens: ids[:1], Want: engine.Last})
+		if st.Results[0].Faults != 0 {
+			t.Errorf("%d faults of the sequence without guards", st.Results[0].Faults)
+		}
+		poisoned(t, st.Results[1], 70)
+	})
+	if err := (&engine.Engine{}).GuardSeq(1); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("a closed engine: %v, want unavailable", err)
+	}
 }
 
 // Tags change under running steps: whatever a step says, either it is right or it is poison.

@@ -6,7 +6,8 @@
 //
 // In forward() a back end, for each item and layer:
 //   append  append_begin(place) for each page written; on false store nothing there. Store the rows of positions
-//           [pos, pos+count); add each row's digest by Item::add_digest; append_fence(); append_end(place).
+//           [pos, pos+count); add each row's digest by Item::add_digest. After stores, at the latest after all of the
+//           step's: append_fence(); append_end(place) for each page written.
 //   read    read_begin(place) for each page of positions [0, pos+count) before the loads of a pass; the loads;
 //           read_fence(); read_end(place).
 // The checks report by themselves and set Seq::poisoned; a back end may then skip the rest of that item. It must not
@@ -138,15 +139,23 @@ inline uint64_t load_tag(const Seq &s, uint32_t place) {
   return __atomic_load_n(s.pool->tags + s.pages[place], __ATOMIC_ACQUIRE);
 }
 
-inline bool read_begin(Seq &s, uint32_t place) {
+// The pages at places [first, end) are the sequence's; it stops at the first that is not.
+inline bool read_begin(Seq &s, uint32_t first, uint32_t end) {
   if (!s.guards || guard_off(LH_OFF_READ)) return true;
-  uint64_t got = load_tag(s, place);
-  if ((got & ~kSealedBit) == s.tags[place]) return true;
-  s.report(LH_FAULT_READ, s.pages[place], s.tags[place], got);
-  return false;
+  const uint64_t *now = s.pool->tags, *want = s.tags.data();
+  const uint32_t *pages = s.pages.data();
+  for (uint32_t place = first; place < end; place++) {
+    const uint64_t got = __atomic_load_n(now + pages[place], __ATOMIC_ACQUIRE);
+    if ((got & ~kSealedBit) == want[place]) continue;
+    s.report(LH_FAULT_READ, pages[place], want[place], got);
+    return false;
+  }
+  return true;
 }
+inline bool read_begin(Seq &s, uint32_t place) { return read_begin(s, place, place + 1); }
 inline void read_fence() { std::atomic_thread_fence(std::memory_order_acquire); }
 inline bool read_end(Seq &s, uint32_t place) { return read_begin(s, place); }
+inline bool read_end(Seq &s, uint32_t first, uint32_t end) { return read_begin(s, first, end); }
 
 inline bool append_begin(Seq &s, uint32_t place) {
   if (!s.guards || guard_off(LH_OFF_WRITE)) return true;

@@ -32,6 +32,7 @@ func (*Engine) Keys() *pagesum.Keys                 { return nil }
 func (*Engine) Close()                              {}
 func (*Engine) Attach(*pool.Mapping) (*Pool, error) { return nil, errNoCgo }
 func (*Engine) CloseSeq(SeqID) error                { return errNoCgo }
+func (*Engine) GuardSeq(SeqID) error                { return errNoCgo }
 func (*Engine) Step([]Work) (*Step, error)          { return nil, errNoCgo }
 func (*Pool) Close() error                          { return errNoCgo }
 func (*Pool) OpenSeq(uint32, []uint32, []pool.Tag, *pagesum.Digest) (SeqID, error) {

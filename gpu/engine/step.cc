@@ -40,10 +40,10 @@ int validate(lh_engine *e, const lh_work *work, uint32_t n_work, const int32_t *
       return fail(LH_EINVAL, err, cap, "work %u: %u tokens, want %u", i, w.count, w.want);
     count += w.count;
     logits += wanted(w);
-    pages += pages_touched(w.pos % kPageTokens, w.count);
+    if (s->seq->guards) pages += pages_touched(w.pos % kPageTokens, w.count);
   }
   if (count != n_tokens) return fail(LH_EINVAL, err, cap, "work items count %llu tokens of %u", (unsigned long long)count, n_tokens);
-  if (logits > logits_rows || (o.guards && pages > cap_digests))
+  if (logits > logits_rows || pages > cap_digests)
     return fail(LH_EINVAL, err, cap, "room for %u logits rows of %llu, and %u page digests of %llu", logits_rows,
                 (unsigned long long)logits, cap_digests, (unsigned long long)pages);
   for (uint32_t i = 0; i < n_tokens; i++)
@@ -111,7 +111,7 @@ int step(lh_engine *e, const lh_work *work, uint32_t n_work, const int32_t *toke
       Item &it = e->items[st.n];
       it = {slot.seq.get(), work[i].pos, work[i].count, tokens + row, work[i].want, wanted(work[i]),
             out.logits + size_t(logit) * e->cfg.model.vocab, nullptr};
-      if (e->cfg.opt.guards) {
+      if (it.seq->guards) {
         it.sums = e->sums.get() + size_t(2) * sum_page;
         const uint32_t n = pages_touched(it.pos, it.count);
         for (uint32_t k = 0; k < 2 * n; k++) it.sums[k].store(k < 2 ? it.seq->open_digest[k] : 0, std::memory_order_relaxed);

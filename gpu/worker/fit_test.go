@@ -2,6 +2,7 @@ package worker
 
 import (
 	"math"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -78,5 +79,23 @@ func TestTheShortestTimeOfALengthCounts(t *testing.T) {
 	}
 	if want := []Sample{{64, 3}, {128, 5}}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// On a busy machine a computation lasts longer than its threads run; a process that does other things runs longer than it lasts.
+func TestWaitingForACoreIsNoComputing(t *testing.T) {
+	for _, tt := range []struct {
+		wall, cpu time.Duration
+		threads   int
+		want      time.Duration
+	}{
+		{10 * time.Millisecond, 20 * time.Millisecond, 2, 10 * time.Millisecond},
+		{35 * time.Millisecond, 20 * time.Millisecond, 2, 10 * time.Millisecond},
+		{10 * time.Millisecond, 60 * time.Millisecond, 2, 10 * time.Millisecond},
+		{time.Second, time.Duration(runtime.NumCPU()) * time.Millisecond, 0, time.Millisecond},
+	} {
+		if got := took(tt.wall, tt.cpu, tt.threads); got != tt.want {
+			t.Errorf("%v on the clock, %v of %d threads: %v, want %v", tt.wall, tt.cpu, tt.threads, got, tt.want)
+		}
 	}
 }

@@ -3,7 +3,10 @@ package worker
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/gpu/pool"
@@ -12,8 +15,9 @@ import (
 )
 
 // warmLengths are the prompts of a warm-up, in tokens, a round after the other, and the shortest time of each length counts:
-// the first prompt finds caches cold, and a machine on which others start is slower than it will be, which would make honest
-// prompts look too fast. warmTime is the most that a warm-up may take: what was measured by then is fitted.
+// the first prompt finds caches cold, and a machine on which others run is slower than it will be, which would make honest
+// prompts look too fast. For the same reason what counts is the time that the threads ran, not that in which they waited for
+// a core. warmTime is the most that a warm-up may take: what was measured by then is fitted.
 var warmLengths = []uint32{64, 128, 256, 64, 128, 256}
 
 const warmTime = 10 * time.Second
@@ -86,6 +90,11 @@ func (h *Host[B]) computeAlone(ctx context.Context, p *runner.Pool, own *pool.Po
 		return 0, err
 	}
 	began := time.Now()
+	ran, err := cpuTime()
+	if err != nil {
+		task.Cancel(err)
+		return 0, err
+	}
 	if err := task.Start(s); err != nil {
 		task.Cancel(err)
 		return 0, err
@@ -96,7 +105,24 @@ func (h *Host[B]) computeAlone(ctx context.Context, p *runner.Pool, own *pool.Po
 		task.Cancel(context.Cause(ctx))
 		<-task.Done()
 	}
-	return time.Since(began), task.Err()
+	wall := time.Since(began)
+	now, err := cpuTime()
+	return took(wall, now-ran, h.conf.Threads), errors.Join(task.Err(), err)
+}
+
+// took is the wall time of a computation, without what its threads (0: one a core) waited for cores.
+func took(wall, cpu time.Duration, threads int) time.Duration {
+	if threads == 0 {
+		threads = runtime.NumCPU()
+	}
+	return min(wall, cpu/time.Duration(threads))
+}
+
+// cpuTime is how long this process' threads have run, all together.
+func cpuTime() (time.Duration, error) {
+	var u unix.Rusage
+	err := unix.Getrusage(unix.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()), errs.Mark(err, errs.Internal)
 }
 
 // span is a handler that wants nothing.
