@@ -3,23 +3,45 @@ package bar
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"slices"
 	"time"
 
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/layout"
+	"leasehold.dev/gpu/pool"
+	"leasehold.dev/integration/scenario"
 	"leasehold.dev/integration/single"
 	"leasehold.dev/model"
+	"leasehold.dev/model/canary"
 	"leasehold.dev/protos/pagesum"
 )
 
 const (
-	guardPairs   = 20
-	guardRounds  = 4 // each on engines of its own
-	guardAtMost  = 1.03
-	guardContext = 2000
-	decodeLaps   = 40 // of one token
-	prefillLaps  = 24 // of 64 tokens
+	guardPairs  = 20
+	guardRounds = 4 // each on an engine of its own
+	guardAtMost = 1.01
+)
+
+// guardLoad is one kind of work: laps of so many tokens each, at the end of a context that grows from one length to another.
+// Laps are short, so that most are not disturbed; a chunk of 16 tokens has many times the checks a token of the usual 512.
+type guardLoad struct {
+	name     string
+	from, to int // rows
+	step     int // tokens a lap
+	laps     int // of each engine in a pair
+}
+
+var (
+	realLoads = []guardLoad{
+		{"decode_2000", 1700, 2500, 1, 200},
+		{"prefill_2000", 0, 2048, 16, 256},
+	}
+	canaryLoads = []guardLoad{
+		{"decode_32k_canary", 31000, 35000, 1, 800},
+		{"prefill_32k_canary", 28672, 36864, 16, 256},
+	}
 )
 
 // upper95 is the upper 95 % bound of the median of n paired ratios, free of any distribution: the order statistic of
@@ -28,163 +50,206 @@ func upper95(ratios []float64) float64 {
 	return slices.Sorted(slices.Values(ratios))[len(ratios)*3/4-1]
 }
 
-// runBenchGuards times the same engine with tags and digests on and off, in ABBA order.
+// runBenchGuards times one engine's sequences with tags and digests on and off, in ABBA order.
 func runBenchGuards(ctx context.Context, e *Env) (Result, error) {
-	m, err := e.load()
+	dir, err := os.MkdirTemp("", "leasehold-guards")
 	if err != nil {
 		return Result{}, err
 	}
-	defer m.Close()
-	fig := map[string]any{"pairs": guardPairs, "context": guardContext, "engines": guardRounds}
-	var decode, prefill guardTimes
-	for round := range guardRounds {
-		if err := e.guardRound(ctx, m, round%2 == 1, &decode, &prefill); err != nil {
+	defer os.RemoveAll(dir)
+	echoes, err := scenario.Setup{}.Canary(dir, uint32(canaryLoads[1].to+canary.Answer))
+	if err != nil {
+		return Result{}, err
+	}
+	fig := map[string]any{"pairs": guardPairs, "engines": guardRounds, "upper95_at_most": guardAtMost}
+	met := true
+	for _, part := range []struct {
+		path  string
+		cache string
+		loads []guardLoad
+	}{{e.Model, e.Cache, realLoads}, {echoes.Model, dir, canaryLoads}} {
+		m, err := model.Load(part.path)
+		if err != nil {
 			return Result{Figures: fig}, err
 		}
-		e.sayf("bench-guards: %d of %d pairs: decode %.4f, prefill %.4f (medians so far)", len(decode.ratios), guardPairs, median(decode.ratios), median(prefill.ratios))
+		times, err := e.guardTimes(ctx, m, part.cache, part.loads)
+		if err == nil {
+			err = pageTimes(m, fig)
+		}
+		if err := errors.Join(err, m.Close()); err != nil {
+			return Result{Figures: fig}, err
+		}
+		for i, l := range part.loads {
+			t := times[i]
+			up := upper95(t.ratios)
+			met = met && up <= guardAtMost
+			on, off := median(t.on), median(t.off)
+			fig[l.name] = map[string]any{"median_ratio": median(t.ratios), "upper95": up, "on_us": 1e6 * on, "off_us": 1e6 * off}
+			if l.step == 1 { // a step reads each page once in every layer and kv head, and checks its tag before and after
+				reads := uint32(l.to/layout.PageTokens) * m.Config.Layers * m.Config.KVHeads
+				fig[l.name+"_tags_ns_a_page_read"] = 1e9 * (median(t.ratios) - 1) * off / float64(reads)
+			}
+		}
 	}
-	met := true
-	for name, t := range map[string]guardTimes{"decode": decode, "prefill": prefill} {
-		up := upper95(t.ratios)
-		fig[name+"_median_ratio"], fig[name+"_upper95"] = median(t.ratios), up
-		fig[name+"_on_us"], fig[name+"_off_us"] = seconds(median(t.on)).Microseconds(), seconds(median(t.off)).Microseconds()
-		met = met && up <= guardAtMost
-	}
-	sum, err := pageSumTime(m)
-	if err != nil {
-		return Result{Figures: fig}, err
-	}
-	fig["page_digest_at_rest_ns"] = sum.Nanoseconds()
-	// Guards on decode at this context check every page twice in each layer and kv head's pass.
-	pages := float64(guardContext/64 + 1)
-	extra := float64(fig["decode_on_us"].(int64)-fig["decode_off_us"].(int64)) * 1e3
-	fig["decode_extra_ns_per_step"], fig["decode_extra_ns_per_page"] = extra, extra/pages
 	return Result{Met: met, Figures: fig}, nil
 }
 
-// guardTimes are the pairs' ratios and each side's times, in seconds.
+// guardTimes are a load's pairs: their ratios, and each side's times in seconds a lap.
 type guardTimes struct{ ratios, on, off []float64 }
 
-// guardRound opens both engines anew, so that where memory happens to lie is not taken for the cost of a guard.
-func (e *Env) guardRound(ctx context.Context, m *model.Model, offFirst bool, decode, prefill *guardTimes) error {
-	var runners [2]*single.Runner // on, off
-	for i := range runners {
-		if offFirst {
-			i = 1 - i
+func (e *Env) guardTimes(ctx context.Context, m *model.Model, cache string, loads []guardLoad) ([]guardTimes, error) {
+	times := make([]guardTimes, len(loads))
+	for range guardRounds {
+		for i, l := range loads {
+			if err := guardRound(ctx, m, cache, l, &times[i]); err != nil {
+				return nil, fmt.Errorf("%s: %w", l.name, err)
+			}
+			e.sayf("bench-guards: %s: %d of %d pairs, median so far %.4f", l.name, len(times[i].ratios), guardPairs, median(times[i].ratios))
 		}
-		r, err := single.Open(m, engine.Options{Backend: "cpu", Threads: 2, MaxTokens: 512, MaxSeqs: 2, CacheDir: e.Cache, GuardsOff: i == 1}, 40)
-		if err != nil {
-			return err
-		}
-		defer r.Close()
-		runners[i] = r
 	}
-	return errors.Join(
-		abba(ctx, runners, decodeLaps, guardDecode(), decode),
-		abba(ctx, runners, prefillLaps, guardPrefill, prefill))
+	return times, nil
 }
 
-// abba takes pairs of laps: within a pair, both runners' laps alternate in the order on, off, off, on, so that what
-// disturbs the machine disturbs both. The i-th laps of both do the same work at nearly the same time; a pair's ratio is
-// the median of theirs.
-func abba(ctx context.Context, runners [2]*single.Runner, laps int, start func(*single.Runner) (lap func() error, end func() error, err error), to *guardTimes) error {
+// guardRound is a round of pairs. Both sides run on one engine and on the same pages: where memory happens to lie makes more
+// of a difference than a guard.
+func guardRound(ctx context.Context, m *model.Model, cache string, l guardLoad, to *guardTimes) (err error) {
+	o := engine.Options{Backend: "cpu", Threads: 2, MaxTokens: 512, MaxSeqs: 2, CacheDir: cache, GuardsOff: true}
+	r, err := single.Open(m, o, uint32((l.to+layout.PageTokens-1)/layout.PageTokens))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	d := &duel{load: l, runner: r, vocab: int32(m.Config.Vocab)}
 	for range guardPairs / guardRounds {
-		var lap, end [2]func() error
-		for k, r := range runners {
-			var err error
-			if lap[k], end[k], err = start(r); err != nil {
-				return err
-			}
-		}
-		var times [2][]float64
-		for i := range 2 * laps {
-			k := (i + 1) / 2 % 2
-			began := time.Now()
-			if err := lap[k](); err != nil {
-				return err
-			}
-			times[k] = append(times[k], time.Since(began).Seconds())
-		}
-		if err := errorsFirst(end[0](), end[1](), ctx.Err()); err != nil {
+		if err := d.pair(ctx, to); err != nil {
 			return err
 		}
-		to.on, to.off, to.ratios = append(to.on, median(times[0])), append(to.off, median(times[1])), append(to.ratios, ratio(times[0], times[1]))
 	}
+	return d.end()
+}
+
+// The sides of a duel.
+const (
+	guardsOn = iota
+	guardsOff
+)
+
+// duel is a load on two sequences over the same pages of one engine, of which one has guards.
+type duel struct {
+	load   guardLoad
+	runner *single.Runner
+	vocab  int32
+	seqs   [2]*single.Seq
+	rows   int // of both
+}
+
+// pair lets both sides' laps alternate in the order on, off, off, on, so that what disturbs the machine disturbs both. The
+// i-th laps of both do the same work at nearly the same time; the pair's ratio is the median of theirs.
+func (d *duel) pair(ctx context.Context, to *guardTimes) error {
+	var times [2][]float64
+	for i := range d.load.laps {
+		if d.seqs[guardsOn] == nil || d.rows+d.load.step > d.load.to {
+			if err := d.begin(); err != nil {
+				return err
+			}
+		}
+		for k := range 2 {
+			side := (i + k) % 2
+			t, err := d.lap(side)
+			if err := errors.Join(err, ctx.Err()); err != nil {
+				return err
+			}
+			times[side] = append(times[side], t.Seconds())
+		}
+		d.rows += d.load.step
+	}
+	on, off := times[guardsOn], times[guardsOff]
+	to.on, to.off, to.ratios = append(to.on, median(on)), append(to.off, median(off)), append(to.ratios, ratio(on, off))
 	return nil
+}
+
+func (d *duel) lap(side int) (time.Duration, error) {
+	tokens := d.tokens(d.load.step)
+	start := time.Now()
+	_, err := d.seqs[side].Feed(tokens, d.load.step)
+	return time.Since(start), err
+}
+
+// begin opens both sequences anew and feeds what leads to the context's beginning.
+func (d *duel) begin() (err error) {
+	if err := d.end(); err != nil {
+		return err
+	}
+	if d.seqs[guardsOn], err = d.runner.Open(d.load.to); err != nil {
+		return err
+	}
+	if d.seqs[guardsOff], err = d.seqs[guardsOn].Twin(); err != nil {
+		return err
+	}
+	if err := d.runner.Engine.GuardSeq(d.seqs[guardsOn].ID); err != nil {
+		return err
+	}
+	for _, s := range d.seqs {
+		if d.load.from == 0 {
+			break
+		}
+		if _, err := s.Feed(d.tokens(d.load.from), 512); err != nil {
+			return err
+		}
+	}
+	d.rows = d.load.from
+	return nil
+}
+
+func (d *duel) end() error {
+	var all []error
+	for _, side := range []int{guardsOff, guardsOn} { // the twin first
+		if s := d.seqs[side]; s != nil {
+			all = append(all, s.Close())
+		}
+	}
+	d.seqs = [2]*single.Seq{}
+	return errors.Join(all...)
+}
+
+func (d *duel) tokens(n int) []int32 {
+	ids := prompt(n)
+	for i := range ids {
+		ids[i] %= d.vocab
+	}
+	return ids
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// guardDecode gives laps of one token each, at the end of one long sequence that is filled once and grows.
-func guardDecode() func(*single.Runner) (func() error, func() error, error) {
-	seqs := map[*single.Runner]*single.Seq{}
-	return func(r *single.Runner) (func() error, func() error, error) {
-		s := seqs[r]
-		if s == nil {
-			var err error
-			if s, err = r.Open(guardContext); err != nil {
-				return nil, nil, err
-			}
-			if _, err := s.Feed(prompt(guardContext-guardPairs/guardRounds*decodeLaps), 512); err != nil {
-				return nil, nil, err
-			}
-			seqs[r] = s
-		}
-		lap := func() error {
-			_, err := s.Feed([]int32{7}, 1)
-			return err
-		}
-		return lap, func() error { return nil }, nil
-	}
-}
-
-// guardPrefill gives laps of an eighth of a 512-token prompt each, one prompt after the other.
-func guardPrefill(r *single.Runner) (func() error, func() error, error) {
-	var s *single.Seq
-	var ids []int32
-	end := func() error {
-		if s == nil {
-			return nil
-		}
-		return s.Close()
-	}
-	lap := func() error {
-		if len(ids) == 0 {
-			if err := end(); err != nil {
-				return err
-			}
-			var err error
-			if s, err = r.Open(512); err != nil {
-				return err
-			}
-			ids = prompt(512)
-		}
-		_, err := s.Feed(ids[:64], 64)
-		ids = ids[64:]
-		return err
-	}
-	return lap, end, nil
-}
-
-// pageSumTime is the time to digest one full page at rest, as a broker does on arrival.
-func pageSumTime(m *model.Model) (time.Duration, error) {
+// pageTimes adds what one page costs, of so many bytes: its digest at rest, as a broker takes it on arrival, and its clearing.
+func pageTimes(m *model.Model, fig map[string]any) error {
 	l, err := layout.Of(m.Config, "cpu")
 	if err != nil {
-		return 0, err
+		return err
 	}
-	page := make([]byte, l.PageBytes())
-	for i := range page {
-		page[i] = byte(i)
+	p, err := pool.New(8, l.PageBytes()) // more than the caches hold, for a page of a real model
+	if err != nil {
+		return err
 	}
+	defer p.Close()
 	h := l.Hash()
 	keys := pagesum.Expand(h[:], h[:], l.Shape())
-	var times []float64
-	for range 21 {
-		start := time.Now()
-		if _, _, err := engine.PageSum(l, page, 64, keys); err != nil {
-			return 0, err
+	var digest, zero []float64
+	for i := range uint32(64) {
+		page := p.Page(i % 8)
+		for j := range page {
+			page[j] = byte(j)
 		}
-		times = append(times, time.Since(start).Seconds())
+		start := time.Now()
+		if _, _, err := engine.PageSum(l, page, layout.PageTokens, keys); err != nil {
+			return err
+		}
+		digest = append(digest, time.Since(start).Seconds())
+		start = time.Now()
+		p.Zero(i % 8)
+		zero = append(zero, time.Since(start).Seconds())
 	}
-	return seconds(median(times)), nil
+	fig[fmt.Sprintf("page_%d_bytes", l.PageBytes())] = map[string]any{"digest_ns": seconds(median(digest)).Nanoseconds(), "zeroing_ns": seconds(median(zero)).Nanoseconds()}
+	return nil
 }

@@ -76,6 +76,7 @@ type Seq struct {
 	r     *Runner
 	pages []uint32
 	n     uint32 // rows fed
+	twin  bool   // the pages are another's
 }
 
 // Open starts a sequence that may grow to rows, on zeroed pages.
@@ -98,9 +99,23 @@ func (r *Runner) Open(rows int) (*Seq, error) {
 	return s, err
 }
 
+// Twin is another sequence on the same pages. Both are to be fed the same: each writes what the other has written. It is closed
+// before s.
+func (s *Seq) Twin() (*Seq, error) {
+	tags := make([]pool.Tag, len(s.pages))
+	for i, p := range s.pages {
+		tags[i] = s.r.pool.LoadTag(p)
+	}
+	id, err := s.r.handle.OpenSeq(0, s.pages, tags, nil)
+	return &Seq{ID: id, r: s.r, pages: s.pages, twin: true}, err
+}
+
 // Close ends the sequence and frees its pages.
 func (s *Seq) Close() error {
 	err := s.r.Engine.CloseSeq(s.ID)
+	if s.twin {
+		return err
+	}
 	for _, p := range s.pages {
 		s.r.pool.StoreTag(p, 0)
 	}
