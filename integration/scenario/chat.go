@@ -68,6 +68,7 @@ type Answer struct {
 	Finish    string // finish_reason; empty when none came
 	Completed bool   // [DONE], or a whole JSON answer
 	Route     string
+	ReceiptID string // by the header, which comes first
 	Receipt   string // JWS of the first choice
 	Usage     map[string]int
 	Events    int
@@ -99,7 +100,7 @@ func (st *Stage) Post(ctx context.Context, path, key string, body any, seen func
 		return Answer{}, err
 	}
 	defer res.Body.Close()
-	a := Answer{Route: res.Header.Get("x-leasehold-route")}
+	a := Answer{Route: res.Header.Get("x-leasehold-route"), ReceiptID: res.Header.Get("x-leasehold-receipt")}
 	if strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") {
 		return a, a.readStream(res.Body, start, seen)
 	}

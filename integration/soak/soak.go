@@ -25,7 +25,7 @@ type Plan struct {
 // Pools are a few prompts wide: sixteen tenants never fit.
 const (
 	echoPromise, echoPages = 2048, 72 // tokens, pages
-	realPromise, realPages = 512, 18
+	realPromise, realPages = 512, 28
 	sayEvery               = 30 * time.Second
 )
 

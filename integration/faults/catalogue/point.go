@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"leasehold.dev/integration/scenario"
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/fault"
 )
@@ -80,16 +82,53 @@ func (b broken) run(ctx context.Context, m *Mesh) error {
 			return fmt.Errorf("after the driver's request: %w", err)
 		}
 	}
+	quiet, err := m.Alarms(ctx)
+	if err != nil {
+		return err
+	}
 	if err := m.Arm(where, b.point, with); err != nil {
 		return err
 	}
 	if err := redForTenant(m.ask(ctx, m.echo(0, m.Tokens))); err != nil {
 		return err
 	}
+	if err := m.loud(ctx, quiet); err != nil {
+		return err
+	}
 	if err := errors.Join(m.Fired(ctx, where, b.point, fired+1), m.Disarm(where, b.point), m.settled(ctx)); err != nil {
 		return err
 	}
 	return m.sound(ctx, "after it")
+}
+
+// loud waits until some alarm has risen: a guard that stops a request says so.
+func (m *Mesh) loud(ctx context.Context, quiet map[string]float64) error {
+	return until(ctx, 5*time.Second, func() error {
+		now, err := m.Alarms(ctx)
+		if err == nil && len(scenario.Rose(quiet, now)) == 0 {
+			err = errors.New("the request was red, and no alarm has risen")
+		}
+		return err
+	})
+}
+
+// h12 has prefill say that it took a thousandth of its time: the answer goes out, and the detector speaks.
+func h12(ctx context.Context, m *Mesh) error {
+	const alarm = `leasehold_boundary_incidents_total{detector="too_fast",property="P1"}`
+	quiet, err := m.metric(ctx, router, alarm)
+	if err != nil {
+		return err
+	}
+	if err := m.sound(ctx, "at its own speed"); err != nil {
+		return err
+	}
+	if n, err := m.metric(ctx, router, alarm); err != nil || n != quiet {
+		return fmt.Errorf("after an honest request %s is %v, was %v; %w", alarm, n, quiet, orNil(err))
+	}
+	if err := m.Arm(prefill, fault.PrefillAnswer, "reorder times=1"); err != nil {
+		return err
+	}
+	return errors.Join(m.sound(ctx, "too fast"), m.metricAbove(ctx, router, alarm, quiet), m.Disarm(prefill, fault.PrefillAnswer), m.settled(ctx))
 }
 
 // handoffPoints are the faults of a handoff that one point makes.

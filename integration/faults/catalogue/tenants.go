@@ -146,8 +146,25 @@ func (m *Mesh) requestIDs(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// t3: tenant A tries to cancel and to read what is B's, by B's ids and their beginnings.
+// ownReceipt checks that tenant 1 can read its receipt.
+func (m *Mesh) ownReceipt(ctx context.Context, id string) error {
+	code, err := m.rest(ctx, "GET", "/v1/receipts/"+id, "Bearer "+m.Tenants["other"], nil)
+	if err != nil || code != http.StatusOK {
+		return fmt.Errorf("the owner's receipt: status %d, %w", code, orNil(err))
+	}
+	return nil
+}
+
+// t3: tenant A tries to cancel and to read what is B's, by the ids of B's running request and of its receipt, and by their
+// beginnings.
 func t3(ctx context.Context, m *Mesh) error {
+	first, err := m.ask(ctx, m.echo(1, m.Tokens))
+	if err != nil || first.Err != nil || first.ReceiptID == "" {
+		return fmt.Errorf("the other tenant's first request: %v, receipt %q, %w", first.Err, first.ReceiptID, orNil(err))
+	}
+	if err := m.ownReceipt(ctx, first.ReceiptID); err != nil {
+		return err
+	}
 	if err := m.Arm(decode, fault.RunnerStep, "hold times=1"); err != nil {
 		return err
 	}
@@ -172,7 +189,7 @@ func t3(ctx context.Context, m *Mesh) error {
 	if err != nil || len(ids) < 2 {
 		return fmt.Errorf("the router shows %d ids, %w", len(ids), orNil(err))
 	}
-	for _, id := range ids {
+	for _, id := range append(ids, first.ReceiptID) {
 		for _, as := range []string{id, id[:len(id)/2]} {
 			for _, try := range []struct{ method, path string }{
 				{"DELETE", "/v1/completions/" + as}, {"POST", "/v1/completions/" + as + "/cancel"}, {"POST", "/v1/responses/" + as + "/cancel"},
@@ -192,7 +209,7 @@ func t3(ctx context.Context, m *Mesh) error {
 	if v := canary.Judge(e, canary.Parse(r.a.Text)); r.err != nil || r.a.Err != nil || !v.Exact() {
 		return fmt.Errorf("the other tenant: %v, %v, %w", v, r.a.Err, orNil(r.err))
 	}
-	return m.settled(ctx)
+	return errors.Join(m.ownReceipt(ctx, first.ReceiptID), m.settled(ctx))
 }
 
 // t4: what a tenant says of salts, tenants, transfers and addresses is refused as a field, and ignored as a header.
