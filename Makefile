@@ -125,7 +125,7 @@ kernels: deps ## every kernel bit for bit against scalar code, AVX-512 emulated 
 	@go test -count=1 -tags simde ./gpu/engine/kernelcheck
 
 fuzz: model ## each fuzz target of the boundary for MINUTES (1); FUZZ=. is every target
-	@scripts/fuzz.sh $(or $(MINUTES),1) $(FUZZ)
+	@scripts/fuzz.sh $(or $(MINUTES),1) '$(FUZZ)'
 
 clean: ## remove what was built (the model and the peer stay)
 	@rm -rf build/bin build/faults build/run build/cache

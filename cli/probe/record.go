@@ -28,17 +28,17 @@ func Record(b *boundary.Recorder, r Row) {
 		for _, p := range positive {
 			b.Observed(p, boundary.Canary, r.Pair)
 			if !r.OK && (p != boundary.P2 || r.Verdict.Leaked() > 0) {
-				b.Incident(p, boundary.Canary, r.Pair)
+				b.Incident(p, boundary.Canary, "pair "+r.Pair)
 			}
 		}
 	case r.Check.Want == Limit:
 		for _, p := range negative {
 			b.Observed(p, boundary.NegativeCanary, r.Pair)
 			if !r.OK {
-				b.Incident(p, boundary.NegativeCanary, r.Pair)
+				b.Incident(p, boundary.NegativeCanary, "pair "+r.Pair)
 			}
 		}
 	case !r.OK:
-		b.Incident(boundary.P3, boundary.NegativeCanary, r.Pair)
+		b.Incident(boundary.P3, boundary.NegativeCanary, "pair "+r.Pair)
 	}
 }

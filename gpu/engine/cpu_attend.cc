@@ -45,7 +45,7 @@ bool Forward::append(uint32_t layer, const Span &span, uint32_t head) {
   return true;
 }
 
-// One fence for all that the step has stored: after each layer's it would wait for cold lines, at a fiftieth of a step's time.
+// One fence for all that the step has stored: one after each layer would wait for cold lines each time.
 void Forward::appended() {
   append_fence();
   for (const Span &span : plan_.spans)

@@ -110,10 +110,11 @@ func (h *Host[B]) computeAlone(ctx context.Context, p *runner.Pool, own *pool.Po
 	return took(wall, now-ran, h.conf.Threads), errors.Join(task.Err(), err)
 }
 
-// took is the wall time of a computation, without what its threads (0: one a core) waited for cores.
+// took is the wall time of a computation, or what each of its threads (0: all that there are) ran, if that is less: they also
+// wait for each other, so that it errs towards too short a time, which finds less and blames nobody.
 func took(wall, cpu time.Duration, threads int) time.Duration {
 	if threads == 0 {
-		threads = runtime.NumCPU()
+		threads = runtime.GOMAXPROCS(0) // as the engine does
 	}
 	return min(wall, cpu/time.Duration(threads))
 }

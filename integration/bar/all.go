@@ -15,6 +15,7 @@ var All = []Bar{
 	{Name: "faults", Run: runFaults},
 	{Name: "guard-matrix", Run: runGuardMatrix},
 	{Name: "incident", Run: runIncident},
+	{Name: "fuzz", Run: runFuzz},
 	{Name: "soak", Run: runSoak},
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},

@@ -30,7 +30,7 @@ type guardLoad struct {
 	name     string
 	from, to int // rows
 	step     int // tokens a lap
-	laps     int // of each engine in a pair
+	laps     int // of each side in a pair
 }
 
 var (
@@ -86,7 +86,7 @@ func runBenchGuards(ctx context.Context, e *Env) (Result, error) {
 			on, off := median(t.on), median(t.off)
 			fig[l.name] = map[string]any{"median_ratio": median(t.ratios), "upper95": up, "on_us": 1e6 * on, "off_us": 1e6 * off}
 			if l.step == 1 { // a step reads each page once in every layer and kv head, and checks its tag before and after
-				reads := uint32(l.to/layout.PageTokens) * m.Config.Layers * m.Config.KVHeads
+				reads := uint32((l.from+l.to)/2/layout.PageTokens) * m.Config.Layers * m.Config.KVHeads
 				fig[l.name+"_tags_ns_a_page_read"] = 1e9 * (median(t.ratios) - 1) * off / float64(reads)
 			}
 		}
@@ -222,13 +222,14 @@ func (d *duel) tokens(n int) []int32 {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// pageTimes adds what one page costs, of so many bytes: its digest at rest, as a broker takes it on arrival, and its clearing.
+// pageTimes adds what one page costs, of so many bytes: its digest, as a broker takes it on
+// arrival, and its clearing, both right after it was written.
 func pageTimes(m *model.Model, fig map[string]any) error {
 	l, err := layout.Of(m.Config, "cpu")
 	if err != nil {
 		return err
 	}
-	p, err := pool.New(8, l.PageBytes()) // more than the caches hold, for a page of a real model
+	p, err := pool.New(8, l.PageBytes())
 	if err != nil {
 		return err
 	}

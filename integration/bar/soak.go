@@ -29,10 +29,10 @@ func runSoak(ctx context.Context, e *Env) (Result, error) {
 	for name, r := range reports {
 		e.sayf("%s: %v", name, r)
 		requests, tokens = requests+r.Requests, tokens+r.Tokens
-		for _, f := range r.Faults {
+		for _, f := range r.First {
 			err = errors.Join(err, fmt.Errorf("unexplained: %s", f))
 		}
-		met = met && len(r.Faults) == 0 && r.Foreign == 0 && r.Whole > 0 && r.Cancelled > 0 && r.Kills > 0
+		met = met && r.Faults == 0 && r.Foreign == 0 && r.Whole > 0 && r.Cancelled > 0 && r.Kills > 0
 	}
 	return Result{Met: met, Figures: map[string]any{"minutes": minutes, "seed": seed, "requests": requests, "tokens": tokens, "meshes": reports}}, err
 }

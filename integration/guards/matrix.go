@@ -34,7 +34,7 @@ func rows() []row {
 		{guard: fault.Digest, attack: wrongPage},
 		{guard: fault.MAC, attack: forged},
 		{guard: fault.PromptDigest, attack: stub},
-		{guard: fault.Epoch, attack: oldEpoch, quiet: "the id alone names the lease, and it is the right one"},
+		{guard: fault.Epoch, attack: oldEpoch},
 		{guard: fault.TagRead, attack: lateReader},
 		{guard: fault.TagWrite, attack: lateWriter, clean: true},
 		{guard: fault.Nobody, attack: early, clean: true}, // decode fails at once, and another pair may answer

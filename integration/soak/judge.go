@@ -1,6 +1,8 @@
 package soak
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -43,7 +45,7 @@ func judge(a answer, right func(text string, whole bool) error, near near) (o ou
 			return wrong, fmt.Sprintf("a whole answer, with finish_reason %q and a receipt of %d bytes", a.Finish, len(a.Receipt))
 		}
 		return whole, ""
-	case a.hungUp:
+	case a.hungUp && a.Err == nil && (a.err == nil || errors.Is(a.err, context.Canceled)):
 		return cancelled, ""
 	case a.err != nil:
 		return wrong, a.err.Error()
@@ -131,19 +133,20 @@ type Report struct {
 	Foreign   int      `json:"foreign_markers"`
 	Kills     int      `json:"kills"`
 	Replays   int      `json:"replays"` // by the router's own audit
-	Faults    []string `json:"unexplained_faults"`
+	Faults    int      `json:"unexplained_faults"`
+	First     []string `json:"first_faults,omitempty"`
 
 	mu sync.Mutex
 }
 
-// mostFaults is how many are kept; the rest says the same.
+// mostFaults is how many are kept in words.
 const mostFaults = 20
 
 func (r *Report) fault(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.Faults) < mostFaults {
-		r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+	if r.Faults++; len(r.First) < mostFaults {
+		r.First = append(r.First, fmt.Sprintf(format, args...))
 	}
 }
 

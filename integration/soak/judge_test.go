@@ -1,7 +1,9 @@
 package soak
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ var (
 	full    = "rate_limit_exceeded"
 	down    = "service_unavailable"
 	reset   = errors.New("connection reset")
+	gone    = fmt.Errorf("reading: %w", context.Canceled)
 	corrupt = &scenario.APIError{Status: 500, Message: "could not verify"}
 )
 
@@ -41,8 +44,10 @@ func TestJudge(t *testing.T) {
 		{"another's", answer{Answer: with(func(a *scenario.Answer) { a.Text = "the hill" })}, always, wrong},
 		{"short", answer{Answer: with(func(a *scenario.Answer) { a.Text = "the" })}, always, wrong},
 		{"without a receipt", answer{Answer: with(func(a *scenario.Answer) { a.Receipt = "" })}, always, wrong},
-		{"hung up after a part", answer{Answer: scenario.Answer{Text: "the"}, err: reset, hungUp: true}, never, cancelled},
-		{"hung up after another's part", answer{Answer: scenario.Answer{Text: "a"}, err: reset, hungUp: true}, never, wrong},
+		{"hung up after a part", answer{Answer: scenario.Answer{Text: "the"}, err: gone, hungUp: true}, never, cancelled},
+		{"hung up after another's part", answer{Answer: scenario.Answer{Text: "a"}, err: gone, hungUp: true}, never, wrong},
+		{"broken off before it could hang up", answer{err: reset, hungUp: true}, never, wrong},
+		{"a guard spoke before it hung up", answer{Answer: scenario.Answer{Err: corrupt}, err: gone, hungUp: true}, never, wrong},
 		{"broken off", answer{Answer: scenario.Answer{Text: "the"}, err: reset}, always, wrong},
 		{"a silent end", answer{Answer: scenario.Answer{Text: "the"}}, always, wrong},
 		{"full", ended(&scenario.APIError{Code: &full}, ""), never, refused},

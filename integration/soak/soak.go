@@ -115,5 +115,5 @@ func (r *Report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return fmt.Sprintf("%d requests: %d whole, %d cancelled, %d refused, %d lost with a worker; %d kills, %d tokens, %d foreign markers, %d unexplained faults",
-		r.Requests, r.Whole, r.Cancelled, r.Refused, r.Lost, r.Kills, r.Tokens, r.Foreign, len(r.Faults))
+		r.Requests, r.Whole, r.Cancelled, r.Refused, r.Lost, r.Kills, r.Tokens, r.Foreign, r.Faults)
 }

@@ -65,7 +65,9 @@ func (c *Client) Reserve(ctx context.Context, r Reservation) (*Lease, error) {
 	resp, err := c.rpc.Reserve(ctx, req)
 	if err == nil {
 		l := c.end(n, resp)
-		c.probe(ctx, l)
+		if r.Role != brokerv1.Role_ROLE_DESTINATION { // it can be sealed once it is owned
+			c.probe(ctx, l)
+		}
 		return l, nil
 	}
 	c.end(n, nil)
@@ -165,6 +167,7 @@ func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
 	if err != nil {
 		return nil, errs.FromStatus(err)
 	}
+	l.c.probe(ctx, l)
 	return newOwned(r)
 }
 

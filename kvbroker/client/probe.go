@@ -9,12 +9,9 @@ import (
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 )
 
-// ProbeEvery is how often a worker asks its broker for what must be refused.
-const ProbeEvery = time.Minute
-
-// probe speaks once of a live lease as one of an older epoch. The broker must answer that it is stale; any other answer says
-// that epochs are not looked at, and is an incident. It seals nothing, so that a broker that takes it is not harmed by it.
-// What does not come to an answer says nothing.
+// probe asks, at most once in ProbeEvery, what must be refused: it speaks of a lease that the broker takes as one of an older
+// epoch. The answer must be that it is stale; any other says that epochs are not looked at, and is an incident. The words are a
+// Seal of no pages, which a broker may take without harm from a lease that can be sealed. What comes to no answer says nothing.
 func (c *Client) probe(ctx context.Context, l *Lease) {
 	now := time.Now()
 	c.mu.Lock()
@@ -26,7 +23,14 @@ func (c *Client) probe(ctx context.Context, l *Lease) {
 	if !due {
 		return
 	}
-	_, err := c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: c.token, Lease: l.ID, Epoch: l.Epoch - 1})
+	say := func(epoch uint64) error {
+		_, err := c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: c.token, Lease: l.ID, Epoch: epoch})
+		return err
+	}
+	if say(l.Epoch) != nil { // the lease has ended, or the handle has died: that is stale too
+		return
+	}
+	err := say(l.Epoch - 1)
 	if ctx.Err() != nil || unheard(err) {
 		return
 	}

@@ -73,33 +73,33 @@ func TestAnOldEpochIsAskedForAndRefused(t *testing.T) {
 	}
 }
 
-// sealing is a broker that answers Seal with an error of its own.
+// sealing is a broker with answers of its own to a Seal of epoch 3, and to one of another.
 type sealing struct {
 	brokerv1.WorkerServiceClient
-	answer error
+	right, old error
 }
 
-func (s sealing) Seal(context.Context, *brokerv1.SealRequest, ...grpc.CallOption) (*brokerv1.SealResponse, error) {
-	return &brokerv1.SealResponse{}, s.answer
+func (s sealing) Seal(_ context.Context, r *brokerv1.SealRequest, _ ...grpc.CallOption) (*brokerv1.SealResponse, error) {
+	if r.Epoch == 3 {
+		return &brokerv1.SealResponse{}, errs.ToStatus(s.right)
+	}
+	return &brokerv1.SealResponse{}, errs.ToStatus(s.old)
 }
 
 func TestABrokerThatDoesNotRefuseAnOldEpochIsAnIncident(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
-		answer           error
+		right, old       error
 		incident, looked bool
 	}{
-		{"refused", errs.New(errs.Stale, "epoch 3, not 2"), false, true},
-		{"taken", nil, true, true},
-		{"refused for another reason", errs.New(errs.Invalid, "no pages"), true, true},
-		{"away", errs.New(errs.Unavailable, "away"), false, false},
+		{"refused", nil, errs.New(errs.Stale, "epoch 3, not 2"), false, true},
+		{"taken", nil, nil, true, true},
+		{"refused for another reason", nil, errs.New(errs.Invalid, "no pages"), true, true},
+		{"away", nil, errs.New(errs.Unavailable, "away"), false, false},
+		{"the handle has died", errs.New(errs.Stale, "attach again"), errs.New(errs.Stale, "attach again"), false, false},
 	} {
 		r, incidents := recorded(t)
-		answer := tt.answer
-		if answer != nil {
-			answer = errs.ToStatus(answer)
-		}
-		c := &Client{rpc: sealing{answer: answer}, boundary: r, info: Info{Broker: "b1"}}
+		c := &Client{rpc: sealing{right: tt.right, old: tt.old}, boundary: r, info: Info{Broker: "b1"}}
 		c.probe(t.Context(), &Lease{ID: []byte("l"), Epoch: 3})
 		if got := len(*incidents) == 1; got != tt.incident || !looked(r).IsZero() != tt.looked {
 			t.Errorf("%s: incidents %q, looked %v", tt.name, *incidents, !looked(r).IsZero())

@@ -24,7 +24,7 @@ const (
 	MetricLeaseEvents = "leasehold_broker_lease_events"         // counter by event and role
 	MetricPullBytes   = "leasehold_broker_pull_bytes"           // counter: page bytes that arrived
 	MetricRefused     = "leasehold_broker_refused"              // counter by what and kind
-	MetricIncidents   = "leasehold_broker_incidents"            // counter by kind: late_write, transfer, source, fault
+	MetricIncidents   = "leasehold_broker_incidents"            // counter by kind: late_write, transfer, source, fault, epoch
 	MetricFaults      = "leasehold_broker_faults"               // counter by explained: fault records of workers
 )
 

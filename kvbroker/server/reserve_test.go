@@ -199,6 +199,10 @@ func TestLeaseAnswersToItsOwnHandleOnly(t *testing.T) {
 	if n.states()[lease.Writing] != r.life() {
 		t.Errorf("states = %v: the lease was hurt", n.states())
 	}
+	// Finish, AwaitOwned and Retire with the old epoch; the Seal was of no pages, and all others were not its worker's.
+	if got := n.count(t, MetricIncidents, "kind", "epoch"); got != 3 {
+		t.Errorf("%d incidents of an old epoch, want 3", got)
+	}
 	if _, err := w.Retire(t.Context(), &brokerv1.RetireRequest{Attach: token, Lease: got.Lease, Epoch: got.Epoch, Ok: true}); err != nil {
 		t.Fatal(err)
 	}

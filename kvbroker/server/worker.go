@@ -50,6 +50,9 @@ func (s *workerService) Seal(_ context.Context, req *brokerv1.SealRequest) (*bro
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
+	if len(req.Pages) > 0 { // without, it does nothing: it is how a worker asks whether epochs are looked at
+		s.b.noteEpoch(ref)
+	}
 	return &brokerv1.SealResponse{}, s.b.distrust(ref, s.b.seal(ref, req.Pages))
 }
 
@@ -85,6 +88,7 @@ func (s *workerService) Finish(_ context.Context, req *brokerv1.FinishRequest) (
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
+	s.b.noteEpoch(ref)
 	resp, err := s.b.finish(ref, req)
 	return resp, s.b.distrust(ref, err)
 }
@@ -126,6 +130,7 @@ func (s *workerService) AwaitOwned(ctx context.Context, req *brokerv1.AwaitOwned
 func (b *Broker) destinationOf(ref lease.Ref) (*destination, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.noteEpoch(ref)
 	h := b.held[ref.Lease]
 	if fault.Off(fault.Epoch) && h != nil {
 		ref.Epoch = h.ref.Epoch
@@ -151,6 +156,7 @@ func (s *workerService) Retire(_ context.Context, req *brokerv1.RetireRequest) (
 	}
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
+	s.b.noteEpoch(ref)
 	explained := s.b.table.Check(ref) != nil // the lease had ended when the worker's kernels met the tags
 	ev := lease.Retired{Ref: ref, OK: req.Ok, Kind: retiredKind(req.Code), Reason: clip(req.Reason)}
 	if len(req.Faults) > 0 { // what the peer was given, or will be, is not to be trusted
@@ -169,6 +175,18 @@ func retiredKind(code uint32) errs.Kind {
 		return errs.Unavailable
 	}
 	return errs.KindOfCode(codes.Code(code))
+}
+
+// noteEpoch tells of a worker that speaks of its lease as of another epoch than the broker gave it: no worker of ours does. It is
+// refused elsewhere. Callers hold mu.
+func (b *Broker) noteEpoch(ref lease.Ref) {
+	h := b.held[ref.Lease]
+	if h == nil || h.ref.Attach != ref.Attach || h.ref.Epoch == ref.Epoch {
+		return
+	}
+	b.metrics.incident("epoch")
+	b.cfg.Boundary.Incident(boundary.P2, boundary.StaleEpoch, "lease "+leaseName(ref.Lease))
+	b.cfg.Log.Error("incident: a worker speaks of its lease as of another epoch", "lease", ref.Lease.String(), "epoch", h.ref.Epoch, "said", ref.Epoch)
 }
 
 // noteFaults counts fault records; those that no revoke explains are an incident.

@@ -92,8 +92,8 @@ func (r *Recorder) set(k series, at time.Time) {
 	r.seen[k] = at
 }
 
-// Incident counts a look at which the property did not hold, and tells it on. about names what was looked at: a request, a
-// receipt, a lease's hash, a pair. It holds no text of a tenant's.
+// Incident counts a look at which the property did not hold, and tells it on. about names what was looked at, by its kind
+// and its name: "request ...", "lease ...", "pair ...". It holds no text of a tenant's.
 func (r *Recorder) Incident(p Property, d Detector, about string) {
 	if r == nil {
 		return
@@ -108,7 +108,11 @@ func (r *Recorder) Incident(p Property, d Detector, about string) {
 }
 
 // Tell has f called at every incident from now on, from any goroutine. It is set once, before the first.
-func (r *Recorder) Tell(f func(p Property, d Detector, about string)) { r.tell = f }
+func (r *Recorder) Tell(f func(p Property, d Detector, about string)) {
+	if r != nil {
+		r.tell = f
+	}
+}
 
 func (r *Recorder) count(p Property, d Detector, n int64) {
 	r.incidents.Add(context.Background(), n, metric.WithAttributes(attribute.String(LabelProperty, string(p)), attribute.String(LabelDetector, string(d))))

@@ -8,7 +8,7 @@ const KindIncident = "incident"
 type Incident struct {
 	Property string `json:"property"`
 	Detector string `json:"detector"`
-	About    string `json:"about"` // a request, a receipt, a lease's hash, a pair
+	About    string `json:"about"` // what was looked at, by kind and name
 }
 
 // Kind of the record.
