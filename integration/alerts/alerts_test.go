@@ -35,7 +35,7 @@ func TestPromtool(t *testing.T) {
 	if err != nil {
 		t.Fatal("promtool is not on PATH: run scripts/deps.sh promtool (Debian: apt-get install prometheus)")
 	}
-	for _, args := range [][]string{{"check", "rules", "boundary.rules.yml"}, {"test", "rules", "boundary.test.yml"}} {
+	for _, args := range [][]string{{"check", "rules", "boundary.rules.yml"}, {"test", "rules", "boundary.test.yml", "detectors.test.yml"}} {
 		cmd := exec.CommandContext(t.Context(), tool, args...)
 		cmd.Dir = filepath.Join(root(t), filepath.Dir(rules))
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "SUCCESS") {
@@ -135,7 +135,7 @@ var (
 )
 
 func TestEveryAlertIsTried(t *testing.T) {
-	tried := read(t, strings.Replace(rules, ".rules.", ".test.", 1))
+	tried := read(t, filepath.Dir(rules)+"/boundary.test.yml") + read(t, filepath.Dir(rules)+"/detectors.test.yml")
 	names := alertName.FindAllStringSubmatch(read(t, rules), -1)
 	if len(names) < 30 {
 		t.Errorf("%d alerts", len(names))

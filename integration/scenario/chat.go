@@ -152,9 +152,18 @@ func (a *Answer) readWhole(b []byte, res *http.Response) error {
 	return nil
 }
 
+// wholeLines leaves out a last line without its end: the stream was cut inside an event, which is none then.
+func wholeLines(data []byte, atEOF bool) (advance int, line []byte, err error) {
+	if atEOF && bytes.IndexByte(data, '\n') < 0 {
+		return len(data), nil, nil
+	}
+	return bufio.ScanLines(data, atEOF)
+}
+
 func (a *Answer) readStream(body io.Reader, start time.Time, seen func(Answer)) error {
 	sc := bufio.NewScanner(body)
 	sc.Buffer(nil, 1<<20)
+	sc.Split(wholeLines)
 	for sc.Scan() {
 		data, ok := strings.CutPrefix(sc.Text(), "data: ")
 		if !ok {
