@@ -116,7 +116,7 @@ func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
 		case <-j.answer.news:
 		case <-j.task.Done():
 			if err := j.task.Err(); err != nil {
-				return j.why(err)
+				return j.why(j.lease.Explain(j.life, err, j.task.Faults()))
 			}
 			done = true
 		case <-j.life.Done():

@@ -99,7 +99,7 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 			}
 		case <-j.task.Done():
 			if err := j.task.Err(); err != nil {
-				return nil, j.why(err)
+				return nil, j.why(j.lease.Explain(j.life, err, j.task.Faults()))
 			}
 			return j.finish(time.Since(began), time.Since(j.task.Began()))
 		case <-j.life.Done():

@@ -33,7 +33,7 @@ type Attack struct {
 var (
 	// stub: prefill cannot hold the prompt, and its refusal drains through the path of a success as a prompt of one token.
 	stub = &Attack{Name: "a refusal becomes a prompt of one token", limits: true, run: func(s *stage, ctx context.Context) (Seen, error) {
-		return s.armed(ctx, prefill0, fault.PrefillAdmit, "truncate", func() (Seen, error) { return s.ask(ctx, s.echo(asker, tooLong), canary.Answer) })
+		return s.armed(prefill0, fault.PrefillAdmit, "truncate", func() (Seen, error) { return s.ask(ctx, s.echo(asker, tooLong), canary.Answer) })
 	}}
 	// wrongPage: the source broker sends another tenant's page.
 	wrongPage = &Attack{Name: "another tenant's page is sent", run: func(s *stage, ctx context.Context) (Seen, error) { return s.beside(ctx, "reorder") }}
@@ -51,7 +51,7 @@ var (
 )
 
 // armed runs f with a point that acts once.
-func (s *stage) armed(ctx context.Context, process string, p fault.Point, with string, f func() (Seen, error)) (Seen, error) {
+func (s *stage) armed(process string, p fault.Point, with string, f func() (Seen, error)) (Seen, error) {
 	if err := s.Arm(process, p, with+" times=1"); err != nil {
 		return Seen{}, err
 	}
@@ -101,7 +101,7 @@ func (s *stage) beside(ctx context.Context, how string) (Seen, error) {
 	if err := s.Fired(ctx, brokerP, fault.MoverWire, fired+1); err != nil {
 		return Seen{}, err
 	}
-	out, err := s.armed(ctx, brokerP, fault.BrokerRead, how, func() (Seen, error) { return s.ask(ctx, s.echo(asker, honest), canary.Answer) })
+	out, err := s.armed(brokerP, fault.BrokerRead, how, func() (Seen, error) { return s.ask(ctx, s.echo(asker, honest), canary.Answer) })
 	return out, errors.Join(err, s.Disarm(brokerP, fault.MoverWire))
 }
 
@@ -283,7 +283,7 @@ func (s *stage) lateRead(ctx context.Context) (Seen, error) {
 
 func (s *stage) staleEpoch(ctx context.Context) (Seen, error) {
 	e := s.echo(asker, honest)
-	return s.armed(ctx, decode0, fault.ClientEpoch, "stale-epoch", func() (Seen, error) {
+	return s.armed(decode0, fault.ClientEpoch, "stale-epoch", func() (Seen, error) {
 		out, err := s.Driver.Run(ctx, s.request(e, "prefill-0", "decode-0"))
 		seen := judge(e, out.Tokens)
 		seen.Ended = ended(err)

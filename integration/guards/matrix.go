@@ -265,11 +265,11 @@ func (s *stage) attack(ctx context.Context, r row, off []fault.Guard) (Seen, err
 func (s *stage) alarmed(ctx context.Context, before map[string]float64, wait bool) (red []string, err error) {
 	bounded := within(ctx, 4*time.Second)
 	_ = scenario.Until(bounded, func() error { // that nobody speaks is a result too
-		after, failed := s.Alarms(ctx)
-		if err = failed; err != nil {
-			return nil
+		var after map[string]float64
+		if after, err = s.Alarms(ctx); err == nil {
+			red = scenario.Rose(before, after)
 		}
-		if red = scenario.Rose(before, after); wait && len(red) == 0 {
+		if err == nil && wait && len(red) == 0 {
 			return errors.New("nobody has spoken")
 		}
 		return nil

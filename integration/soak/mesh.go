@@ -97,8 +97,11 @@ func (m *mesh) askAgain(ctx context.Context) error {
 			q := question{path: "/v1/chat/completions", body: map[string]any{"model": m.Loaded.Name, "max_tokens": words, "temperature": j % 2, "seed": i,
 				"messages": []map[string]string{{"role": "user", "content": fmt.Sprintf("I am %s. %sTell me about it.", tenant(i), scenario.Words(1+(i*questions+j)*5))}}}}
 			a, err := m.Post(ctx, q.path, m.Tenants[tenant(i)], q.body, nil)
-			if err != nil || a.Err != nil || !a.Completed || a.Text == "" {
-				return fmt.Errorf("the first answer to %s, question %d: %v, %v", tenant(i), j, a.Err, err)
+			if err != nil {
+				return err
+			}
+			if a.Err != nil || !a.Completed || a.Text == "" {
+				return fmt.Errorf("the first answer to %s, question %d: %v", tenant(i), j, a.Err)
 			}
 			q.right = repeated(a.Text)
 			all[i] = append(all[i], q)
@@ -124,12 +127,15 @@ func (m *mesh) load(ctx context.Context, seed uint64) {
 	wg.Wait()
 }
 
-func pause(ctx context.Context, d time.Duration) {
+// pause is false when ctx ends it.
+func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -177,7 +183,7 @@ func (m *mesh) one(rng *rand.Rand, i int) outcome {
 // kill kills a worker in every interval and starts it again, until ctx ends.
 func (m *mesh) kill(ctx context.Context, every time.Duration, rng *rand.Rand) error {
 	for {
-		if pause(ctx, every); ctx.Err() != nil {
+		if !pause(ctx, every) {
 			return nil
 		}
 		victim := m.victims[rng.IntN(len(m.victims))]

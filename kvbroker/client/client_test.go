@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/server"
@@ -272,5 +273,30 @@ func TestOwnedIsMadeOfWhatWasVerifiedOnly(t *testing.T) {
 		if _, err := newOwned(r); errs.KindOf(err) != errs.Corrupt {
 			t.Errorf("%s: newOwned = %v, want corrupt", name, err)
 		}
+	}
+}
+
+// Fault records of a lease that the broker has taken back are explained by that; those of a live lease are not.
+func TestFaultRecordsAreExplainedByTheLeasesEnd(t *testing.T) {
+	dir := runtimeDir(t)
+	startBroker(t, dir)
+	c := attached(t, dir)
+	l, err := c.Reserve(t.Context(), solo(t, 64))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tagged := errs.New(errs.Corrupt, "a page is another's")
+	faults := []engine.Fault{{Kind: engine.FaultRead}}
+	if got := l.Explain(t.Context(), tagged, faults); got != tagged {
+		t.Errorf("of a live lease: %v, want %v", got, tagged)
+	}
+	if err := l.Retire(t.Context(), true, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := l.Explain(t.Context(), tagged, faults); errs.KindOf(got) != errs.Stale {
+		t.Errorf("of a lease that is over: %v, want stale", got)
+	}
+	if got := l.Explain(t.Context(), tagged, nil); got != tagged {
+		t.Errorf("without fault records: %v, want %v", got, tagged)
 	}
 }

@@ -171,6 +171,19 @@ func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
 	return newOwned(r)
 }
 
+// Explain is why a task of this lease ended with err and these fault records: err, or why the broker had taken the lease back.
+// A kernel may meet the tags of a lease that is gone before the worker hears that it is.
+func (l *Lease) Explain(ctx context.Context, err error, faults []engine.Fault) error {
+	if len(faults) == 0 {
+		return err
+	}
+	_, end := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch}) // of nothing: it asks
+	if end != nil {
+		return errs.FromStatus(end)
+	}
+	return err
+}
+
 // Fail is Retire of a lease whose request ended with why: its kind decides whether the other half of the request may be
 // tried again.
 func (l *Lease) Fail(ctx context.Context, why error, faults []engine.Fault) error {

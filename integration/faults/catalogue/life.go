@@ -342,7 +342,7 @@ func l9(ctx context.Context, m *Mesh) error {
 	}
 	out, err := a.wait()
 	if err == nil || len(out.Tokens) > 0 {
-		return fmt.Errorf("the stopped worker's request ended with %v and %d tokens", err, len(out.Tokens))
+		return fmt.Errorf("the stopped worker's request ended with %w and %d tokens", orNil(err), len(out.Tokens))
 	}
 	return errors.Join(m.settled(ctx), m.exact(ctx, other, e), m.sound(ctx, "after it"))
 }
