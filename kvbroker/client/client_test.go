@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -287,7 +288,7 @@ func TestFaultRecordsAreExplainedByTheLeasesEnd(t *testing.T) {
 	}
 	tagged := errs.New(errs.Corrupt, "a page is another's")
 	faults := []engine.Fault{{Kind: engine.FaultRead}}
-	if got := l.Explain(t.Context(), tagged, faults); got != tagged {
+	if got := l.Explain(t.Context(), tagged, faults); !errors.Is(got, tagged) {
 		t.Errorf("of a live lease: %v, want %v", got, tagged)
 	}
 	if err := l.Retire(t.Context(), true, "", nil); err != nil {
@@ -296,7 +297,7 @@ func TestFaultRecordsAreExplainedByTheLeasesEnd(t *testing.T) {
 	if got := l.Explain(t.Context(), tagged, faults); errs.KindOf(got) != errs.Stale {
 		t.Errorf("of a lease that is over: %v, want stale", got)
 	}
-	if got := l.Explain(t.Context(), tagged, nil); got != tagged {
+	if got := l.Explain(t.Context(), tagged, nil); !errors.Is(got, tagged) {
 		t.Errorf("without fault records: %v, want %v", got, tagged)
 	}
 }
