@@ -3,6 +3,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"math"
 	"testing"
 
@@ -239,6 +240,51 @@ func TestGuardSeq(t *testing.T) {
 	if err := (&engine.Engine{}).GuardSeq(1); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("a closed engine: %v, want unavailable", err)
 	}
+}
+
+// A page that is sealed after all of a step's rows are in it, and before the step ends: only the look at the end can see that.
+// It is the cpu back end's; ref looks after each layer's rows.
+func TestAPageThatIsTakenAfterItsLastRowIsSeen(t *testing.T) {
+	ids := prompt(27, 64)
+	eachCPU(t, func(t *testing.T, m *model.Model, o engine.Options) {
+		b := newBench(t, m, o, 21)
+		done := b.open(1, 1)
+		b.feed(done, ids, 64)
+		written := b.owner.Page(done.pages[0])
+		seen := 0
+		for range 20 {
+			s := b.open(1, 1)
+			over := make(chan struct{})
+			sealed := make(chan bool)
+			go func() {
+				for !bytes.Equal(b.owner.Page(s.pages[0]), written) {
+					select {
+					case <-over:
+						sealed <- false
+						return
+					default:
+					}
+				}
+				b.owner.StoreTag(s.pages[0], s.tags[0].WithSealed(true))
+				sealed <- true
+			}()
+			st := b.step(engine.Work{Seq: s.id, Tokens: ids, Want: engine.All})
+			close(over)
+			if <-sealed && st.Results[0].Faults > 0 {
+				seen++
+				poisoned(t, st.Results[0], 0)
+				if len(st.Faults) != 1 || st.Faults[0].Kind != engine.FaultWrite {
+					t.Errorf("faults %+v, want one of writing", st.Faults)
+				}
+			}
+			if err := b.e.CloseSeq(s.id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if seen == 0 {
+			t.Error("a page was sealed after its last row in each of 20 steps, and no check saw it")
+		}
+	})
 }
 
 // Tags change under running steps: whatever a step says, either it is right or it is poison.

@@ -4,6 +4,7 @@ package engine_test
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"leasehold.dev/gpu/engine"
@@ -23,8 +24,17 @@ func backends() (all []engine.Options) {
 
 // eachBackend runs f on a two-layer model for every back end.
 func eachBackend(t *testing.T, f func(t *testing.T, m *model.Model, o engine.Options)) {
+	each(t, backends(), f)
+}
+
+// eachCPU is eachBackend for the paths of the cpu back end alone.
+func eachCPU(t *testing.T, f func(t *testing.T, m *model.Model, o engine.Options)) {
+	each(t, slices.DeleteFunc(backends(), func(o engine.Options) bool { return o.Backend != layout.CPU }), f)
+}
+
+func each(t *testing.T, backends []engine.Options, f func(t *testing.T, m *model.Model, o engine.Options)) {
 	m := tinymodel.Load(t, tinymodel.Options{})
-	for _, o := range backends() {
+	for _, o := range backends {
 		o.Threads = 2
 		t.Run(o.Backend+o.SIMD, func(t *testing.T) { f(t, m, o) })
 	}

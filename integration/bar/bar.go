@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"leasehold.dev/model"
@@ -38,6 +39,19 @@ func FromEnviron(out io.Writer) (*Env, error) {
 	build := filepath.Dir(e.Bin)
 	e.Peer, e.Cache = filepath.Join(build, "peer"), filepath.Join(build, "cache")
 	return e, os.MkdirAll(e.Cache, 0o755)
+}
+
+// number is what an environment variable says, which must be above 0; unset when it says nothing.
+func number(name string, unset float64) (float64, error) {
+	text := os.Getenv(name)
+	if text == "" {
+		return unset, nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil || n <= 0 {
+		return 0, errs.New(errs.Invalid, "%s is %q, want a number above 0", name, text)
+	}
+	return n, nil
 }
 
 func (e *Env) sayf(format string, args ...any) { fmt.Fprintf(e.Out, format+"\n", args...) }

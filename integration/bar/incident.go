@@ -2,23 +2,17 @@ package bar
 
 import (
 	"context"
-	"os"
-	"strconv"
 
 	"leasehold.dev/integration/incident"
-	"leasehold.dev/protos/errs"
 )
 
 // runIncident plays the incident at 1/LEASEHOLD_SCALE of its size; 64 unless told.
 func runIncident(ctx context.Context, e *Env) (Result, error) {
-	scale := 64
-	if text := os.Getenv("LEASEHOLD_SCALE"); text != "" {
-		var err error
-		if scale, err = strconv.Atoi(text); err != nil {
-			return Result{}, errs.New(errs.Invalid, "LEASEHOLD_SCALE is %q, want a number", text)
-		}
+	scale, err := number("LEASEHOLD_SCALE", 64)
+	if err != nil {
+		return Result{}, err
 	}
-	rows, err := incident.Run(ctx, e.setup(), scale, e.sayf)
+	rows, err := incident.Run(ctx, e.setup(), int(scale), e.sayf)
 	foreign := map[string]int{"on": 0, "off": 0}
 	for _, r := range rows {
 		foreign[r.Guards] += r.Foreign

@@ -4,22 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
 	"time"
 
 	"leasehold.dev/integration/soak"
-	"leasehold.dev/protos/errs"
 )
 
 // runSoak soaks for LEASEHOLD_MINUTES; 10 unless told.
 func runSoak(ctx context.Context, e *Env) (Result, error) {
-	minutes := 10.0
-	if text := os.Getenv("LEASEHOLD_MINUTES"); text != "" {
-		var err error
-		if minutes, err = strconv.ParseFloat(text, 64); err != nil || minutes <= 0 {
-			return Result{}, errs.New(errs.Invalid, "LEASEHOLD_MINUTES is %q, want a number above 0", text)
-		}
+	minutes, err := number("LEASEHOLD_MINUTES", 10)
+	if err != nil {
+		return Result{}, err
 	}
 	seed := uint64(time.Now().UnixNano())
 	e.sayf("soak: %v minutes, seed %d", minutes, seed)

@@ -177,11 +177,16 @@ func (l *Lease) Explain(ctx context.Context, err error, faults []engine.Fault) e
 	if len(faults) == 0 {
 		return err
 	}
-	_, end := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.Epoch}) // of nothing: it asks
-	if end != nil {
-		return errs.FromStatus(end)
+	if end := l.ask(ctx, l.Epoch); end != nil {
+		return end
 	}
 	return err
+}
+
+// ask says whether the broker takes the lease as one of epoch, in a Seal of no pages, which changes nothing.
+func (l *Lease) ask(ctx context.Context, epoch uint64) error {
+	_, err := l.c.rpc.Seal(ctx, &brokerv1.SealRequest{Attach: l.c.token, Lease: l.ID, Epoch: epoch})
+	return errs.FromStatus(err)
 }
 
 // Fail is Retire of a lease whose request ended with why: its kind decides whether the other half of the request may be

@@ -100,7 +100,7 @@ func TestABrokerThatDoesNotRefuseAnOldEpochIsAnIncident(t *testing.T) {
 	} {
 		r, incidents := recorded(t)
 		c := &Client{rpc: sealing{right: tt.right, old: tt.old}, boundary: r, info: Info{Broker: "b1"}}
-		c.probe(t.Context(), &Lease{ID: []byte("l"), Epoch: 3})
+		c.probe(t.Context(), &Lease{ID: []byte("l"), Epoch: 3, c: c})
 		if got := len(*incidents) == 1; got != tt.incident || !looked(r).IsZero() != tt.looked {
 			t.Errorf("%s: incidents %q, looked %v", tt.name, *incidents, !looked(r).IsZero())
 		}
