@@ -5,7 +5,9 @@ package engine_test
 import (
 	"bytes"
 	"math"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -323,6 +325,75 @@ func TestTagsThatChangeDuringSteps(t *testing.T) {
 		}
 		if faulted == 0 {
 			t.Error("tags changed during 20 steps, and no check saw it")
+		}
+	})
+}
+
+// A page is another's, with that one's rows in it, for a part of a step: until some moment, or from some moment on. What was
+// read meanwhile goes nowhere: the step faults, or its logits are those of the page's own rows. Each of a chunk's two looks
+// alone would miss one of the two. The page is the chunk's first in the one case and its last in the other, which is when the
+// look that counts is farthest away.
+func TestWhatWasReadWhileAPageWasAnothersGoesNowhere(t *testing.T) {
+	const held, tries = 448, 1000 // seven pages and the open one: a chunk
+	ids := prompt(28, held+16)
+	eachCPU(t, func(t *testing.T, m *model.Model, o engine.Options) {
+		o.Threads = 1 // the owner needs a core
+		b := newBench(t, m, o, 16)
+		mine, other := b.open(1, 8), b.open(2, 8)
+		b.feed(mine, ids[:held], 64)
+		b.feed(other, prompt(29, held), 64)
+		rows := [2][]byte{bytes.Clone(b.owner.Page(mine.pages[0])), bytes.Clone(b.owner.Page(mine.pages[6]))}
+		mineIs := func(k int) {
+			copy(b.owner.Page(mine.pages[6*k]), rows[k])
+			b.owner.StoreTag(mine.pages[6*k], mine.tags[6*k])
+		}
+		othersIs := func(k int) {
+			b.owner.StoreTag(mine.pages[6*k], pool.MakeTag(3, mine.tags[6*k].Generation()+1))
+			copy(b.owner.Page(mine.pages[6*k]), b.owner.Page(other.pages[6*k]))
+		}
+		// run steps over what is held and n rows more; change happens after a while.
+		run := func(n int, after time.Duration, change func()) ([]pagesum.Digest, uint32, time.Duration) {
+			id, err := b.p.OpenSeq(held, mine.pages, mine.tags, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := make(chan struct{})
+			began := time.Now()
+			go func() {
+				defer close(changed)
+				for time.Since(began) < after {
+				}
+				change()
+			}()
+			st := b.step(engine.Work{Seq: id, Pos: held, Tokens: ids[held : held+n], Want: engine.Last})
+			took := time.Since(began)
+			<-changed
+			digests := slices.Clone(st.Results[0].LogitDigests)
+			if err := b.e.CloseSeq(id); err != nil {
+				t.Fatal(err)
+			}
+			return digests, st.Results[0].Faults, took
+		}
+		for _, n := range []int{1, 16} { // a row by itself, and a group
+			want, _, took := run(n, 0, func() {})
+			faulted, equal := 0, 0
+			for i := range tries {
+				k, before, change := 1, mineIs, othersIs
+				if i%2 == 0 {
+					k, before, change = 0, othersIs, mineIs
+				}
+				before(k)
+				got, faults, _ := run(n, took*time.Duration(i)/tries, func() { change(k) })
+				mineIs(k)
+				if faults > 0 {
+					faulted++
+				} else if equal++; !slices.Equal(got, want) {
+					t.Fatalf("%d rows, page %d: no fault, and logits of another's page", n, 6*k)
+				}
+			}
+			if faulted == 0 || equal == 0 {
+				t.Errorf("%d rows: %d steps faulted and %d did not, want some of each", n, faulted, equal)
+			}
 		}
 	})
 }
