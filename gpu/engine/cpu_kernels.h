@@ -94,7 +94,9 @@ struct Kernels {
   void (*group_out)(const QueryGroup *, uint32_t lane, float *out);
 
   // ---- digests
-  void (*page_sum)(const uint32_t *nh, const uint32_t *rowkeys, uint32_t layers, uint32_t kv_heads, const uint8_t *page,
+  // Digest of a page of `blocks` head blocks. rowkeys: for each block, of its 64 K rows and then of its 64 V rows. With
+  // copy (32-byte aligned), the bytes that were digested are also stored there.
+  void (*page_sum)(const uint32_t *nh, const uint64_t *rowkeys, uint32_t blocks, const uint8_t *page, uint8_t *copy,
                    uint32_t rows, uint64_t digest[2], uint32_t *nonzero);
   // NH over one block of 1024 words; *exp_all collects the words whose exponent is all ones.
   void (*logit_block)(const uint32_t *nh, const uint32_t *words, uint64_t n[2], bool *finite);

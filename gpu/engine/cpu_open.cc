@@ -39,11 +39,11 @@ int make_cpu(const Config &cfg, std::unique_ptr<Backend> *out, char *err, int er
   return LH_OK;
 }
 
-bool cpu_page_sum(const Keys &keys, uint32_t layers, uint32_t kv_heads, uint32_t head_dim, const uint8_t *page,
-                  uint32_t rows, uint64_t digest[2], uint32_t *nonzero) {
+bool cpu_page_sum(const uint32_t *nh, const uint64_t *rowkeys, uint32_t blocks, uint32_t head_dim, const uint8_t *page,
+                  uint8_t *copy, uint32_t rows, uint64_t digest[2], uint32_t *nonzero) {
   static const uint32_t simd = best_simd();
-  if (!simd || head_dim != cpu::kHeadDim) return false;
-  kernels(simd)->page_sum(keys.nh, keys.row, layers, kv_heads, page, rows, digest, nonzero);
+  if (!simd || head_dim != cpu::kHeadDim || reinterpret_cast<uintptr_t>(copy) % 32 != 0) return false;
+  kernels(simd)->page_sum(nh, rowkeys, blocks, page, copy, rows, digest, nonzero);
   return true;
 }
 

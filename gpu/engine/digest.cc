@@ -111,10 +111,11 @@ void sum_pair(const Keys &k, const Shape &s, const uint32_t *page, uint64_t sum[
 } // namespace lh
 
 int lh_page_sum(uint32_t backend, uint32_t kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim, const void *page,
-                uint32_t rows, const uint32_t *keys, size_t words, uint64_t digest[2], uint32_t *nonzero) {
+                void *copy, uint32_t rows, const uint32_t *keys, size_t words, const uint64_t *blocked,
+                uint64_t digest[2], uint32_t *nonzero) {
   using namespace lh;
-  if (!page || !keys || !digest || !nonzero || rows < 1 || rows > kPageTokens || backend > LH_BACKEND_CPU ||
-      kv > LH_KV_F32 || (backend == LH_BACKEND_CPU && kv != LH_KV_BF16))
+  if (!page || !keys || !blocked || !digest || !nonzero || rows < 1 || rows > kPageTokens ||
+      backend > LH_BACKEND_CPU || kv > LH_KV_F32 || (backend == LH_BACKEND_CPU && kv != LH_KV_BF16))
     return LH_EINVAL;
   if (layers < 1 || layers > 1024 || kv_heads < 1 || kv_heads > 1024 || head_dim < 4 || head_dim > 1024 || head_dim % 4)
     return LH_EUNSUPPORTED;
@@ -124,7 +125,13 @@ int lh_page_sum(uint32_t backend, uint32_t kv, uint32_t layers, uint32_t kv_head
   k.nh = keys;
   k.row = keys + k.words + 2;
   const auto *bytes = static_cast<const uint8_t *>(page);
-  if (backend == LH_BACKEND_CPU && cpu_page_sum(k, layers, kv_heads, head_dim, bytes, rows, digest, nonzero)) return LH_OK;
+  if (backend == LH_BACKEND_CPU &&
+      cpu_page_sum(k.nh, blocked, layers * kv_heads, head_dim, bytes, static_cast<uint8_t *>(copy), rows, digest, nonzero))
+    return LH_OK;
+  if (copy) { // what is there afterwards is what is digested
+    memcpy(copy, page, size_t(k.words) * 4 * kPageTokens * layers * 2 * kv_heads);
+    bytes = static_cast<const uint8_t *>(copy);
+  }
   const Shape s = {layers, kv_heads, head_dim, rows};
   uint8_t hit[kPageTokens] = {};
   uint64_t sum[2] = {0, 0};

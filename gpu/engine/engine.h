@@ -131,11 +131,12 @@ int lh_step(lh_engine *, const lh_work *work, uint32_t n_work, const int32_t *to
             lh_page_digest *page_digests, uint32_t cap_digests, uint32_t *n_digests, lh_fault *faults,
             uint32_t cap_faults, uint32_t *n_faults, char *err, int errcap);
 
-// Digest of one page at rest, gathered from the physical layout (rows: 1..64; keys: the page's at least). nonzero: how
-// many of the rows' tokens have any bit set, in any layer and head.
-int lh_page_sum(uint32_t backend, uint32_t kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim,
-                const void *page, uint32_t rows, const uint32_t *keys, size_t words, uint64_t digest[2],
-                uint32_t *nonzero);
+// Digest of one page, gathered from the physical layout (rows: 1..64; keys: the page's at least; blocked: its row keys as
+// [layer][kv head][K|V][64 tokens]). nonzero: how many of the rows' tokens have any bit set, in any layer and head. With
+// copy, the whole page is copied there, and the digest is of the bytes that the copy got.
+int lh_page_sum(uint32_t backend, uint32_t kv, uint32_t layers, uint32_t kv_heads, uint32_t head_dim, const void *page,
+                void *copy, uint32_t rows, const uint32_t *keys, size_t words, const uint64_t *blocked,
+                uint64_t digest[2], uint32_t *nonzero);
 
 #ifdef __cplusplus
 }

@@ -116,10 +116,10 @@ class Backend {
 int make_ref(const Config &, std::unique_ptr<Backend> *, char *err, int errcap);
 int make_cpu(const Config &, std::unique_ptr<Backend> *, char *err, int errcap); // weak default: LH_EUNSUPPORTED
 
-// Fast digest of a page at rest in the cpu order (bf16); false where this machine cannot run it (weak default), then
-// the portable one does. keys: nh and row are set.
-bool cpu_page_sum(const Keys &, uint32_t layers, uint32_t kv_heads, uint32_t head_dim, const uint8_t *page,
-                  uint32_t rows, uint64_t digest[2], uint32_t *nonzero);
+// Fast digest of a page in the cpu order (bf16), and with copy its copy; false where this machine cannot run it (weak
+// default), then the portable one does. rowkeys: in the order of the blocks.
+bool cpu_page_sum(const uint32_t *nh, const uint64_t *rowkeys, uint32_t blocks, uint32_t head_dim, const uint8_t *page,
+                  uint8_t *copy, uint32_t rows, uint64_t digest[2], uint32_t *nonzero);
 
 // ---- guards that a faults build can turn off one by one
 

@@ -39,7 +39,7 @@ func (*Pool) OpenSeq(uint32, []uint32, []pool.Tag, *pagesum.Digest) (SeqID, erro
 	return 0, errNoCgo
 }
 
-func pageSum(l layout.Layout, page []byte, rows uint32, k *pagesum.Keys) (pagesum.Digest, uint32, error) {
-	d, n := gatherSum(l, page, rows, k)
+func pageSum(l layout.Layout, page, copied []byte, rows uint32, k *pagesum.Keys) (pagesum.Digest, uint32, error) {
+	d, n := gatherSum(l, arrived(page, copied), rows, k)
 	return d, n, nil
 }

@@ -9,7 +9,8 @@ LH_WEAK int make_cpu(const Config &, std::unique_ptr<Backend> *, char *err, int 
   return fail(LH_EUNSUPPORTED, err, errcap, "the cpu back end is not compiled in for this machine");
 }
 
-LH_WEAK bool cpu_page_sum(const Keys &, uint32_t, uint32_t, uint32_t, const uint8_t *, uint32_t, uint64_t *, uint32_t *) {
+LH_WEAK bool cpu_page_sum(const uint32_t *, const uint64_t *, uint32_t, uint32_t, const uint8_t *, uint8_t *, uint32_t,
+                          uint64_t *, uint32_t *) {
   return false;
 }
 

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"testing"
 
@@ -140,3 +141,87 @@ func TestPageSumRefusals(t *testing.T) {
 }
 
 func third[A, B any](_ A, _ B, err error) error { return err }
+
+// A copy has the source's bytes and the digest of what is in the copy, wherever it lies and whatever was there.
+func TestCopyPage(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := layout.Layout{Layers: rapid.Uint32Range(1, 3).Draw(t, "layers"), KVHeads: rapid.Uint32Range(1, 3).Draw(t, "kv heads"),
+			HeadDim: rapid.SampledFrom([]uint32{16, 64}).Draw(t, "head_dim"),
+			Order:   rapid.SampledFrom([]layout.Order{layout.Plain, layout.Pair}).Draw(t, "order")}
+		rows := rapid.OneOf(rapid.SampledFrom([]uint32{1, 7, 63, 64}), rapid.Uint32Range(1, 64)).Draw(t, "rows")
+		off := rapid.SampledFrom([]int{0, 1, 16, 32}).Draw(t, "offset of the copy")
+		src, k := make([]byte, l.PageBytes()), testKeys(l)
+		room := make([]byte, len(src)+2*64)
+		fill(src, rapid.Uint64().Draw(t, "seed"))
+		fill(room, 7)
+		before := bytes.Clone(room)
+		dst := room[64+off:][:len(src)]
+		d, nonzero, err := engine.CopyPage(l, dst, src, rows, k)
+		if want := byRows(l, src, rows, k); err != nil || d != want || nonzero != rows {
+			t.Fatalf("CopyPage(%+v, %d rows) = %v, %d, %v, want %v, %d", l, rows, d, nonzero, err, want, rows)
+		}
+		if !bytes.Equal(dst, src) {
+			t.Fatal("the copy differs from its source")
+		}
+		if !bytes.Equal(room[:64+off], before[:64+off]) || !bytes.Equal(room[64+off+len(src):], before[64+off+len(src):]) {
+			t.Fatal("bytes beside the copy were written")
+		}
+	})
+}
+
+func TestCopyPageCountsTokensThatHoldSomething(t *testing.T) {
+	for _, kv := range []int{0, 1} {
+		for token := range layout.PageTokens {
+			l := layout.Layout{Layers: 2, KVHeads: 2, HeadDim: 64, Order: layout.Pair}
+			src, dst, row := make([]byte, l.PageBytes()), make([]byte, l.PageBytes()), make([]byte, l.Shape().RowBytes())
+			row[(5*token)%len(row)] = 1 << (token % 8)
+			l.SetRow(src, row, token, 1, kv, 0)
+			for rows, want := range map[uint32]uint32{uint32(token): 0, uint32(token) + 1: 1, 64: 1} {
+				if rows == 0 {
+					continue
+				}
+				if _, n, err := engine.CopyPage(l, dst, src, rows, testKeys(l)); n != want || err != nil {
+					t.Errorf("%d tokens of %d rows hold something (%v), want %d (token %d, kv %d)", n, rows, err, want, token, kv)
+				}
+			}
+		}
+	}
+}
+
+func TestCopyPageRefusals(t *testing.T) {
+	l := layout.Layout{Layers: 1, KVHeads: 1, HeadDim: 16}
+	page, k := make([]byte, l.PageBytes()), testKeys(l)
+	for name, err := range map[string]error{
+		"a copy that is too short": third(engine.CopyPage(l, page[1:], page, 1, k)),
+		"no rows":                  third(engine.CopyPage(l, page, page, 0, k)),
+	} {
+		if errs.KindOf(err) != errs.Invalid {
+			t.Errorf("%s: CopyPage = %v, want Invalid", name, err)
+		}
+	}
+}
+
+func BenchmarkPage(b *testing.B) {
+	l := layout.Layout{Layers: 30, KVHeads: 3, HeadDim: 64, Order: layout.Pair}
+	const pages = 64 // beyond the caches
+	src, dst, k := make([]byte, pages*l.PageBytes()), make([]byte, pages*l.PageBytes()), testKeys(l)
+	fill(src, 1)
+	fill(dst, 2)
+	at := func(p []byte, i int) []byte { return p[uint64(i*37%pages)*l.PageBytes():][:l.PageBytes()] }
+	for name, f := range map[string]func(i int) error{
+		"copy only": func(i int) error { copy(at(dst, i), at(src, 5*i)); return nil },
+		"digest":    func(i int) error { return third(engine.PageSum(l, at(src, i), 64, k)) },
+		"copy and digest": func(i int) error {
+			return third(engine.CopyPage(l, at(dst, i), at(src, 5*i), 64, k))
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(l.PageBytes()))
+			for i := 0; b.Loop(); i++ {
+				if err := f(i); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

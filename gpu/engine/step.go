@@ -123,17 +123,18 @@ func room[T any](s []T, n int) []T {
 // first is where s begins; nil when it is empty.
 func first[T any](s []T) *T { return unsafe.SliceData(s) }
 
-func pageSum(l layout.Layout, page []byte, rows uint32, k *pagesum.Keys) (pagesum.Digest, uint32, error) {
+func pageSum(l layout.Layout, page, copied []byte, rows uint32, k *pagesum.Keys) (pagesum.Digest, uint32, error) {
 	var lanes [2]C.uint64_t
 	var nonzero C.uint32_t
-	words := k.Words()
+	words, blocked := k.Words(), k.Blocked()
 	rc := C.lh_page_sum(backendCode(l), C.uint32_t(l.DType), C.uint32_t(l.Layers), C.uint32_t(l.KVHeads), C.uint32_t(l.HeadDim),
-		unsafe.Pointer(&page[0]), C.uint32_t(rows), (*C.uint32_t)(&words[0]), C.size_t(len(words)), &lanes[0], &nonzero)
+		unsafe.Pointer(&page[0]), unsafe.Pointer(first(copied)), C.uint32_t(rows), (*C.uint32_t)(&words[0]), C.size_t(len(words)),
+		(*C.uint64_t)(&blocked[0]), &lanes[0], &nonzero)
 	switch rc {
 	case C.LH_OK:
 		return pagesum.FromLanes([2]uint64{uint64(lanes[0]), uint64(lanes[1])}), uint32(nonzero), nil
 	case C.LH_EUNSUPPORTED: // a shape that C does not have
-		d, n := gatherSum(l, page, rows, k)
+		d, n := gatherSum(l, arrived(page, copied), rows, k)
 		return d, n, nil
 	}
 	return pagesum.Digest{}, 0, errs.New(errs.Internal, "page sum: code %d", int(rc))

@@ -239,3 +239,19 @@ func TestShapesThatCannotBeDigested(t *testing.T) {
 		}
 	}
 }
+
+func TestBlockedKeysAreTheRowKeys(t *testing.T) {
+	s := pagesum.Shape{Layers: 3, KVHeads: 2, HeadDim: 4, ElemBytes: 2}
+	k := pagesum.Expand(make([]byte, 32), make([]byte, 32), s)
+	words, blocked := k.Words()[s.Words()+2:], k.Blocked()
+	if len(blocked) != s.Rows() {
+		t.Fatalf("%d keys, want %d", len(blocked), s.Rows())
+	}
+	for i, got := range blocked {
+		token, kv, head, layer := i%64, i/64%2, i/128%2, i/256
+		row := s.Row(token, layer, kv, head)
+		if want := uint64(words[2*row]) | uint64(words[2*row+1])<<32; got != want {
+			t.Fatalf("key %d = %x, want %x of row %d", i, got, want, row)
+		}
+	}
+}
