@@ -3,6 +3,7 @@ package decode
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -151,7 +152,8 @@ func (s *Service) Watch(_ *decodev1.WatchRequest, stream grpc.ServerStreamingSer
 
 func (s *Service) status() *meshv1.WorkerStatus {
 	st := s.host.Status()
-	st.Movers, st.SelfPrefill = s.o.Movers, s.o.SelfPrefill >= 0
+	st.SelfPrefill = s.o.SelfPrefill >= 0
+	st.Movers = slices.DeleteFunc(st.Movers, func(m meshv1.Mover) bool { return !slices.Contains(s.o.Movers, m) })
 	if err := s.Ready(context.Background()); err != nil && st.Ready {
 		st.Ready, st.Reason = false, err.Error()
 	}

@@ -17,6 +17,8 @@ type flags struct {
 	pages, quota, quarantine     uint
 	share                        uint
 	checkShare                   float64
+	movers, host                 string
+	copyThreads                  uint
 }
 
 func parse(args []string) (*flags, error) {
@@ -32,6 +34,9 @@ func parse(args []string) (*flags, error) {
 	fs.UintVar(&f.share, "fair-share", 4, "a tenant with a request running may hold at most this many `times` the pages that stay free; 0: any number")
 	fs.UintVar(&f.quarantine, "quarantine-pages", 0, "stop granting with more `pages` than this in quarantine (default: half of the pool)")
 	fs.Float64Var(&f.checkShare, "check-share", 0.05, "`share` of pages that are checked at grant and at release, 0 to 1")
+	fs.StringVar(&f.movers, "movers", "shm,grpc", "`movers` by which pages go to and come from other brokers, separated by commas")
+	fs.StringVar(&f.host, "host", "auto", "`name` that is equal for brokers that can map each other's pools; auto: this boot, mount namespace and user; empty: no shared memory")
+	fs.UintVar(&f.copyThreads, "copy-threads", 0, "`threads` that copy and check moved pages at once (default: a quarter of the CPUs)")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -41,6 +46,8 @@ func parse(args []string) (*flags, error) {
 		return nil, errs.New(errs.Invalid, "unexpected argument %q", fs.Arg(0))
 	case f.model == "" || f.dir == "" || f.keyFile == "" || f.pages == 0:
 		return nil, errs.New(errs.Invalid, "-model, -dir, -admission-key and -pages are needed")
+	case f.copyThreads > 1024:
+		return nil, errs.New(errs.Invalid, "-copy-threads is %d, at most 1024", f.copyThreads)
 	case f.pages > most || f.quota > most || f.quarantine > most || f.share > most:
 		return nil, errs.New(errs.Invalid, "-pages, -quota-pages, -quarantine-pages and -fair-share are at most %d", most)
 	}
@@ -49,6 +56,16 @@ func parse(args []string) (*flags, error) {
 
 // server reads what the flags name.
 func (f *flags) server() (server.Config, error) {
+	movers, err := moversOf(f.movers)
+	if err != nil {
+		return server.Config{}, err
+	}
+	host := f.host
+	if host == "auto" {
+		if host, err = thisHost(); err != nil {
+			return server.Config{}, err
+		}
+	}
 	key, err := proof.ReadPublicKey(f.keyFile)
 	if err != nil {
 		return server.Config{}, err
@@ -61,5 +78,6 @@ func (f *flags) server() (server.Config, error) {
 		Dir: f.dir, Layout: l, ModelRevision: revision, TokenizerRevision: tokenizer,
 		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota), Share: uint32(f.share),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
+		Movers: movers, Host: host, CopyThreads: int(f.copyThreads),
 	}, nil
 }

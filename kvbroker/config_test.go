@@ -28,6 +28,20 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: parse takes %s", name, strings.Join(args, " "))
 		}
 	}
+	for _, m := range []string{"rdma", "shm,", ",", "grpc,shm,grpc2"} {
+		if _, err := moversOf(m); errs.KindOf(err) != errs.Invalid {
+			t.Errorf("-movers %q = %v, want invalid", m, err)
+		}
+	}
+	if m, err := moversOf("grpc,shm"); len(m) != 2 || err != nil {
+		t.Errorf("-movers grpc,shm = %v, %v, want both", m, err)
+	}
+	if m, err := moversOf(""); m == nil || len(m) != 0 || err != nil {
+		t.Errorf("no mover = %v, %v, want an empty list, not the default", m, err)
+	}
+	if a, err := thisHost(); a == "" || err != nil {
+		t.Errorf("thisHost = %q, %v", a, err)
+	}
 	f.keyFile = "absent"
 	if _, err := f.server(); errs.KindOf(err) != errs.Invalid {
 		t.Errorf("server with an absent key file = %v, want invalid", err)

@@ -136,7 +136,6 @@ func (s *Service) Watch(_ *prefillv1.WatchRequest, stream grpc.ServerStreamingSe
 
 func (s *Service) status() *meshv1.WorkerStatus {
 	st := s.host.Status()
-	st.Movers = []meshv1.Mover{meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_GRPC}
 	if err := s.audit.Healthy(context.Background()); err != nil && st.Ready {
 		st.Ready, st.Reason = false, err.Error()
 	}

@@ -31,6 +31,8 @@ type Facts struct {
 	NumericsClass     string
 	PoolPages         uint32
 	PageBytes         uint64
+	Host              string
+	Movers            []string
 }
 
 // PoolState is the pool as the broker last told it; see [Facts] for its shape.

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -51,7 +52,19 @@ func (h *Host[B]) Ready(context.Context) error {
 	return nil
 }
 
-// Status is what the worker says of itself now. movers and the like, which differ between workers, are the caller's.
+// movers are those of a worker: what its broker has, and the handover inside of that broker. One that this program does not
+// know is left out.
+func movers(names []string) []meshv1.Mover {
+	out := []meshv1.Mover{meshv1.Mover_MOVER_LOCAL}
+	for _, n := range names {
+		if m, ok := meshv1.Mover_value["MOVER_"+strings.ToUpper(n)]; ok {
+			out = append(out, meshv1.Mover(m))
+		}
+	}
+	return out
+}
+
+// Status is what the worker says of itself now. What differs between workers is the caller's.
 func (h *Host[B]) Status() *meshv1.WorkerStatus {
 	hash := h.engine.Layout().Hash()
 	load := h.runner.Load()
@@ -71,6 +84,7 @@ func (h *Host[B]) Status() *meshv1.WorkerStatus {
 	if l != nil {
 		s.Broker, s.BrokerInstance, s.LimitTokens, s.PoolPages = l.Facts.Broker, l.Facts.Instance, l.Limit, l.Facts.PoolPages
 		s.FreePages = h.dial.Pool(l.Broker).Free
+		s.Host, s.Movers = l.Facts.Host, movers(l.Facts.Movers)
 	}
 	return s
 }

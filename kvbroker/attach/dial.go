@@ -11,10 +11,10 @@ import (
 	"leasehold.dev/protos/errs"
 )
 
-// Session is a worker's end of an attach. The caller closes the files when it has mapped them.
+// Session is the near end of an attach. The caller closes the files when it has mapped them.
 type Session struct {
 	Offer
-	Pool, Tags *os.File
+	Pool, Tags *os.File // a reader's pool can only be read, and it has no tags
 
 	c      *net.UnixConn
 	closed chan struct{}
@@ -24,6 +24,16 @@ type Session struct {
 // Dial attaches this process, as worker, to the broker whose runtime directory is dir. A broker that is not as want says
 // refuses, and sends no descriptor.
 func Dial(ctx context.Context, dir, worker string, want Want) (*Session, error) {
+	return dial(ctx, dir, Request{Protocol: Protocol, Worker: worker, Want: want})
+}
+
+// DialReader attaches this process, as the broker of that name and instance, to another broker of the host whose pages it
+// will read.
+func DialReader(ctx context.Context, dir, broker string, instance []byte, want Want) (*Session, error) {
+	return dial(ctx, dir, Request{Protocol: Protocol, Worker: broker, Reader: instance, Want: want})
+}
+
+func dial(ctx context.Context, dir string, r Request) (*Session, error) {
 	if err := CheckDir(dir); err != nil {
 		return nil, err
 	}
@@ -34,7 +44,7 @@ func Dial(ctx context.Context, dir, worker string, want Want) (*Session, error) 
 	}
 	c := nc.(*net.UnixConn)
 	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now()) })
-	s, err := exchange(c, Request{Protocol: Protocol, Worker: worker, Want: want})
+	s, err := exchange(c, r)
 	if !stop() && err == nil { // the deadline may be set on a connection that is to live on
 		s.abandon()
 		err = errs.New(errs.Unavailable, "attach: %w", context.Cause(ctx))
@@ -56,21 +66,33 @@ func exchange(c *net.UnixConn, r Request) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	want := 2
+	if r.Reader != nil {
+		want = 1
+	}
 	err = s.check()
-	if err == nil && len(fs) != 2 {
-		err = errs.New(errs.Invalid, "attach: %d descriptors came, want 2", len(fs))
+	if err == nil && r.Reader == nil && len(s.Attach) == 0 {
+		err = errs.New(errs.Invalid, "attach: the offer lacks the handle")
+	}
+	if err == nil && len(fs) != want {
+		err = errs.New(errs.Invalid, "attach: %d descriptors came, want %d", len(fs), want)
 	}
 	if err != nil {
 		closeAll(fs)
 		return nil, err
 	}
-	s.Pool, s.Tags = fs[0], fs[1]
+	s.Pool = fs[0]
+	if want == 2 {
+		s.Tags = fs[1]
+	}
 	return s, nil
 }
 
 func (s *Session) abandon() {
 	s.Pool.Close()
-	s.Tags.Close()
+	if s.Tags != nil {
+		s.Tags.Close()
+	}
 }
 
 func (s *Session) watch() {

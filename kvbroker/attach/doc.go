@@ -4,6 +4,9 @@
 // [Offer] and, by SCM_RIGHTS, the descriptors of the pool and of the tags. The connection then stays open and silent;
 // its end, on either side, ends the handle.
 //
+// A broker of the same host that moves pages by shared memory attaches too, as a reader: it gets the pool alone, opened for
+// reading. What its exit proves is the same.
+//
 // Three things are known of every accepted worker before it gets a descriptor: its uid is on the allow-list
 // (SO_PEERCRED), the directory of the socket is the broker's own and 0700, and there is a pidfd of the very process
 // that connected (SO_PEERPIDFD: no pid can be reused in between). Without a pidfd nobody could say later that the

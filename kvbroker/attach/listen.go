@@ -101,7 +101,7 @@ func (p *Pending) identify() (*Conn, error) {
 	if err != nil {
 		return nil, errs.New(errs.Denied, "attach: no pidfd of process %d: %w", peer.PID, err)
 	}
-	k := &Conn{Worker: r.Worker, Want: r.Want, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
+	k := &Conn{Worker: r.Worker, Reader: r.Reader, Want: r.Want, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
 	k.wg.Go(k.watchProcess)
 	k.wg.Go(k.watchSocket)
 	return k, nil
@@ -116,6 +116,7 @@ func refuse(c *net.UnixConn, why error) {
 // Conn is one attached process.
 type Conn struct {
 	Worker string
+	Reader []byte // of a broker that reads: its instance
 	Want   Want
 	Peer   Peer
 
@@ -127,11 +128,11 @@ type Conn struct {
 	wg     sync.WaitGroup
 }
 
-// Grant sends the offer and the descriptors.
-func (k *Conn) Grant(o Offer, pool, tags *os.File) error {
+// Grant sends the offer and the descriptors: pool and tags to a worker, the pool, opened read-only, to a reader.
+func (k *Conn) Grant(o Offer, files ...*os.File) error {
 	o.Protocol = Protocol
 	_ = k.c.SetWriteDeadline(time.Now().Add(requestTimeout))
-	return send(k.c, o, pool, tags)
+	return send(k.c, o, files...)
 }
 
 // Refuse tells the process why it gets nothing, and closes the socket.

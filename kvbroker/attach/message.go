@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 )
 
 // Protocol is the version of the two messages and of everything that is shared through the descriptors.
@@ -18,11 +19,14 @@ const Protocol = 1
 // maxMessage bounds either message.
 const maxMessage = 4096
 
-// Request is what a worker says of itself.
+// Request is what a process says of itself: either a worker, which gets the pool and the tags, or a reader.
 type Request struct {
 	Protocol int    `json:"protocol"`
-	Worker   string `json:"worker"` // instance id
-	Want     Want   `json:"want"`
+	Worker   string `json:"worker"` // instance id of a worker, or name of the broker that reads
+	// Reader is the instance of a broker of this host that reads pages of Pulls by shared memory. It gets the pool
+	// read-only, and no tags.
+	Reader []byte `json:"reader,omitempty"`
+	Want   Want   `json:"want"`
 }
 
 // Want is what a worker must find at its broker before either touches a page. Zero fields are not known to the worker,
@@ -67,13 +71,17 @@ type Offer struct {
 	Broker            string `json:"broker"`
 	Instance          []byte `json:"instance"`
 	Epoch             uint64 `json:"epoch"`
-	Attach            []byte `json:"attach"` // the handle's secret token: names the handle in every WorkerService call
+	Attach            []byte `json:"attach"` // a worker's secret token: names its handle in every WorkerService call
 	LayoutHash        []byte `json:"layout_hash"`
 	ModelRevision     []byte `json:"model_revision"`
 	TokenizerRevision []byte `json:"tokenizer_revision"`
 	NumericsClass     string `json:"numerics_class"`
 	Pages             uint32 `json:"pages"`
 	PageBytes         uint64 `json:"page_bytes"`
+	// Host is equal for brokers that can map each other's pools; empty: with none. Movers are the names of those by which
+	// the broker moves pages from and to others: shm, grpc.
+	Host   string   `json:"host,omitempty"`
+	Movers []string `json:"movers,omitempty"`
 
 	Error string `json:"error,omitempty"`
 	Kind  uint8  `json:"kind,omitempty"` // of the Error: package errs
@@ -86,6 +94,9 @@ func (r Request) check() error {
 	if r.Worker == "" || len(r.Worker) > 128 {
 		return errs.New(errs.Invalid, "attach: worker id of %d bytes, want 1 to 128", len(r.Worker))
 	}
+	if r.Reader != nil && len(r.Reader) != proof.IDSize {
+		return errs.New(errs.Invalid, "attach: reader instance of %d bytes, want %d", len(r.Reader), proof.IDSize)
+	}
 	return nil
 }
 
@@ -95,8 +106,8 @@ func (o Offer) check() error {
 		return errs.New(errs.KindOfCode(errs.Kind(o.Kind).Code()), "attach: broker: %s", o.Error) // one of no kind is a bug
 	case o.Protocol != Protocol:
 		return errs.New(errs.Invalid, "attach: broker's protocol %d, want %d", o.Protocol, Protocol)
-	case len(o.Instance) == 0 || len(o.Attach) == 0 || len(o.LayoutHash) == 0 || len(o.ModelRevision) == 0:
-		return errs.New(errs.Invalid, "attach: the offer lacks instance, handle, layout hash or model revision")
+	case len(o.Instance) == 0 || len(o.LayoutHash) == 0 || len(o.ModelRevision) == 0:
+		return errs.New(errs.Invalid, "attach: the offer lacks instance, layout hash or model revision")
 	case o.Pages == 0 || o.PageBytes == 0:
 		return errs.New(errs.Invalid, "attach: offer of %d pages of %d bytes", o.Pages, o.PageBytes)
 	}

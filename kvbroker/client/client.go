@@ -39,6 +39,8 @@ type Info struct {
 	NumericsClass     string
 	PoolPages         uint32
 	PageBytes         uint64
+	Host              string   // brokers with an equal one can map each other's pools
+	Movers            []string // by which the broker moves pages from and to others
 }
 
 // PoolState is the pool as the broker last told it.
@@ -89,7 +91,8 @@ func Attach(ctx context.Context, c Config) (*Client, error) {
 	k := &Client{session: s, boundary: c.Boundary, token: s.Attach, done: make(chan struct{}), leases: map[string]*Lease{},
 		inflight: map[uint64]struct{}{}, early: map[string]revoked{}}
 	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
-		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes}
+		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes,
+		Host: s.Host, Movers: s.Movers}
 	if err := k.start(ctx, c); err != nil {
 		_ = k.Close()
 		return nil, err

@@ -1,8 +1,10 @@
 // Package mover moves the pages of one admission from the broker that holds the source lease to the one that holds the
 // destination. The receiver pulls.
 //
-// Two movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
-// sending side. The local mover ([OpenLocal]) has both sides in one broker and moves no byte.
+// Three movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
+// sending side. The shm mover ([OpenShared], [ServeShared]) is for two brokers of one host: the same stream says where a
+// sealed page lies, and the receiver copies it from the sender's pool, which it has mapped read-only. The local mover
+// ([OpenLocal]) has both sides in one broker and moves no byte.
 //
 // # Sending side
 //

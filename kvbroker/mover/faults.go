@@ -92,6 +92,20 @@ func (s *badSource) Complete(pages uint32, size uint64) (*brokerv1.Completion, e
 	return c, nil
 }
 
+// faultyCopy is what a receiver by shared memory reads, with the point mover/read: bytes that change on their way are a
+// copy, so that the sender's page stays as it is.
+func faultyCopy(from []byte) []byte {
+	switch fault.At(fault.MoverRead) {
+	case fault.Corrupt:
+		from = bytes.Clone(from)
+		from[fault.N(fault.MoverRead)%len(from)] ^= 0x10
+	case fault.Truncate:
+		from = bytes.Clone(from)
+		clear(from[len(from)/2:])
+	}
+	return from
+}
+
 // faultyStream wraps what goes over the wire with the point mover/wire.
 func faultyStream(s ServerStream) ServerStream { return &badStream{ServerStream: s} }
 
@@ -117,7 +131,7 @@ func (s *badStream) SendMsg(m any) error {
 	case fault.Corrupt:
 		m = changed(m, func(b []byte) []byte { b[len(b)-1-fault.N(fault.MoverWire)%(len(b)-partHeader)] ^= 0x10; return b })
 	}
-	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil {
+	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil && r.GetPage() == nil {
 		return nil // a Completion that was dropped: the stream ends well without it
 	}
 	err := s.ServerStream.SendMsg(m)

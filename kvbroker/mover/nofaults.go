@@ -7,3 +7,6 @@ func faultySource(src Source, _ uint32) Source { return src }
 
 // faultyStream is s in a release build.
 func faultyStream(s ServerStream) ServerStream { return s }
+
+// faultyCopy is from in a release build.
+func faultyCopy(from []byte) []byte { return from }

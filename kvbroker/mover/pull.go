@@ -19,6 +19,9 @@ type Destination interface {
 	Page(place uint32) ([]byte, error)
 	// Landed says that all bytes of a place are there, in order.
 	Landed(place uint32) error
+	// Copy brings a place from memory that the sender may still write, and lands it. It returns when it does not read
+	// that memory any more.
+	Copy(place uint32, from []byte) error
 }
 
 // Moved counts what a Receive brought.
@@ -32,6 +35,7 @@ type Moved struct {
 type Stream struct {
 	cs   grpc.ClientStream
 	stop context.CancelFunc
+	view View // of a Pull by shared memory: the sender's pool
 }
 
 // Open opens a Pull and returns when the peer has attached it. ctx bounds the whole Pull; its end, or Close, tells the
@@ -129,21 +133,28 @@ func (r *reception) next() (done bool, err error) {
 		return r.step(transfer.Ended{Err: err})
 	}
 	if in.part {
-		if r.last = time.Now(); r.first.IsZero() {
-			r.first = r.last
-		}
+		r.mark()
 		if r.progress.Landed {
 			return false, r.dst.Landed(r.progress.Place)
 		}
 		return false, nil
 	}
 	switch k := resp.Kind.(type) {
+	case *brokerv1.PullResponse_Page:
+		return false, r.copy(k.Page.GetPlace(), k.Page.GetPage())
 	case *brokerv1.PullResponse_Sent:
 		return r.step(transfer.Sent{Pages: k.Sent.GetPages()})
 	case *brokerv1.PullResponse_Completion:
 		return r.step(transfer.Completed{Completion: k.Completion})
 	}
 	return false, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", resp.Kind)
+}
+
+// mark keeps when something of the pages came.
+func (r *reception) mark() {
+	if r.last = time.Now(); r.first.IsZero() {
+		r.first = r.last
+	}
 }
 
 func (r *reception) step(a transfer.Arrival) (done bool, err error) {
@@ -157,6 +168,9 @@ func (r *reception) step(a transfer.Arrival) (done bool, err error) {
 
 // place names the memory of a part that the core takes.
 func (r *reception) place(place, off, n uint32) ([]byte, error) {
+	if r.view != nil {
+		return nil, errs.New(errs.Corrupt, "pull: a part of page %d, which is in the sender's pool", place)
+	}
 	var err error
 	if r.progress, err = r.rx.Step(transfer.Part{Place: place, Offset: off, Length: uint64(n)}); err != nil {
 		return nil, err

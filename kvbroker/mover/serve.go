@@ -47,6 +47,12 @@ func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
 // Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
 // Completion. When it returns, page memory is not read any more.
 func Serve(stream ServerStream, src Source, pageBytes uint32) error {
+	return serve(stream, src, pageBytes, func(stream ServerStream, src Source, place uint32) error {
+		return sendPage(stream, src, place, pageBytes)
+	})
+}
+
+func serve(stream ServerStream, src Source, pageBytes uint32, send func(ServerStream, Source, uint32) error) error {
 	stream, src = faultyStream(stream), faultySource(src, pageBytes)
 	err := stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Attached{Attached: &brokerv1.PullAttached{}}})
 	if err != nil {
@@ -59,7 +65,7 @@ func Serve(stream ServerStream, src Source, pageBytes uint32) error {
 			break
 		}
 		if err == nil {
-			err = sendPage(stream, src, place, pageBytes)
+			err = send(stream, src, place)
 		}
 		if err != nil {
 			return err

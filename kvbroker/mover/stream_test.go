@@ -97,6 +97,29 @@ func (p *pages) Complete(n uint32, bytes uint64) (*brokerv1.Completion, error) {
 
 func (p *pages) Page(place uint32) ([]byte, error) { return p.to[place], p.failPage }
 
+func (p *pages) Copy(place uint32, from []byte) error {
+	copy(p.to[place], from)
+	p.landed = append(p.landed, place)
+	return p.failPage
+}
+
+// Pages of the sender's pool: a page more than there are places, in the opposite order.
+func (p *pages) pool() sharedPool { return sharedPool{p} }
+
+type sharedPool struct{ p *pages }
+
+func (s sharedPool) Pages() uint32 { return uint32(len(s.p.from)) + 1 }
+func (s sharedPool) Page(i uint32) []byte {
+	if i == 0 {
+		return make([]byte, len(s.p.from[0]))
+	}
+	return s.p.from[len(s.p.from)-int(i)]
+}
+
+func (p *pages) Lend(place uint32) (uint32, error) {
+	return uint32(len(p.from)) - place, p.failRead
+}
+
 func (p *pages) Landed(place uint32) error {
 	p.landed = append(p.landed, place)
 	return nil

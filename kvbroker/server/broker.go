@@ -29,6 +29,9 @@ type Broker struct {
 	metrics  *metrics
 	peers    *handshakes
 
+	neighbours neighbours
+	turns      *turns
+
 	attachLn *attach.Listener
 	workerLn net.Listener
 	workers  *grpc.Server
@@ -37,21 +40,24 @@ type Broker struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu       sync.Mutex
-	table    *lease.Table
-	epoch    uint64
-	handles  map[lease.Attach]*handle
-	held     map[lease.ID]*held
-	parked   map[lease.Admission]*parked
-	spent    spent
-	dirty    []lease.Zero  // proven pages that wait to be cleared
-	wake     chan struct{} // of the goroutine that clears them
-	idle     chan struct{} // closed and replaced whenever a lease goes away
-	withheld map[uint32]suspects
-	dirtied  map[uint32]struct{} // pages of abandoned leases that were not zero at the grant
-	records  *records.Ring
-	news     chan struct{} // closed and replaced with each record
-	closed   bool
+	mu      sync.Mutex
+	table   *lease.Table
+	epoch   uint64
+	handles map[lease.Attach]*handle
+	held    map[lease.ID]*held
+	parked  map[lease.Admission]*parked
+
+	readers   map[string]*reader          // by instance
+	undrained map[lease.Admission]*parked // Pulls that failed and whose reader may still read
+	spent     spent
+	dirty     []lease.Zero  // proven pages that wait to be cleared
+	wake      chan struct{} // of the goroutine that clears them
+	idle      chan struct{} // closed and replaced whenever a lease goes away
+	withheld  map[uint32]suspects
+	dirtied   map[uint32]struct{} // pages of abandoned leases that were not zero at the grant
+	records   *records.Ring
+	news      chan struct{} // closed and replaced with each record
+	closed    bool
 }
 
 // New makes the pool and starts to serve workers. Whatever an earlier instance granted is void.
@@ -62,7 +68,9 @@ func New(c Config) (*Broker, error) {
 	b := &Broker{
 		cfg: c, instance: c.Instance,
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
-		spent: newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
+		neighbours: neighbours{all: map[string]*neighbour{}}, turns: newTurns(c.CopyThreads), readers: map[string]*reader{},
+		undrained: map[lease.Admission]*parked{},
+		spent:     newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		records: records.New(keptRecords), news: make(chan struct{}),
 	}
 	hash := c.Layout.Hash()
@@ -186,6 +194,6 @@ func (b *Broker) identity() *brokerv1.BrokerIdentity {
 	return &brokerv1.BrokerIdentity{
 		Name: b.cfg.Name, Instance: b.instance, Protocol: Protocol, LayoutHash: b.own.LayoutHash,
 		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
-		NumericsClass: b.cfg.NumericsClass, PoolPages: b.cfg.Pages,
+		NumericsClass: b.cfg.NumericsClass, PoolPages: b.cfg.Pages, Host: b.cfg.Host, RuntimeDir: b.cfg.Dir,
 	}
 }

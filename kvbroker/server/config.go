@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"os"
+	"runtime"
+	"slices"
 
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
@@ -15,8 +17,15 @@ import (
 	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/proof"
 )
+
+// shm is the mover between brokers of one host.
+const shm = meshv1.Mover_MOVER_SHM
+
+// moves says whether pages go by m between this broker and others.
+func (b *Broker) moves(m meshv1.Mover) bool { return slices.Contains(b.cfg.Movers, m) }
 
 // Protocol is the version of what brokers say to each other.
 const Protocol = 1
@@ -43,6 +52,12 @@ type Config struct {
 	Quota         uint32 // pages of one tenant; 0: no quota
 	Share         uint32 // of a tenant: [lease.Config].Share; 0: none
 	QuarantineCap uint32 // pages; 0: the table's default
+
+	// Movers by which pages go to and come from other brokers; default: all that are built in.
+	Movers []meshv1.Mover
+	// Host is equal for brokers that can map each other's pools. Empty: no shared memory.
+	Host        string
+	CopyThreads int // that copy and digest pages of Pulls at once; default: a quarter of the CPUs, at least 1
 
 	AdmissionKey ed25519.PublicKey
 	UIDs         []uint32 // that may attach; default: this process's
@@ -76,6 +91,15 @@ func (c *Config) complete() error {
 	}
 	if err := c.Layout.Check(); err != nil {
 		return err
+	}
+	if c.Movers == nil {
+		c.Movers = []meshv1.Mover{shm, meshv1.Mover_MOVER_GRPC}
+	}
+	if c.Host == "" {
+		c.Movers = slices.DeleteFunc(slices.Clone(c.Movers), func(m meshv1.Mover) bool { return m == shm })
+	}
+	if c.CopyThreads <= 0 {
+		c.CopyThreads = max(1, runtime.GOMAXPROCS(0)/4)
 	}
 	if c.Instance == nil {
 		c.Instance = proof.NewID()

@@ -73,6 +73,23 @@ func (d *destination) Landed(place uint32) error {
 	return d.b.step(lease.Arrived{Lease: d.id, Place: place})
 }
 
+// Copy implements [mover.Destination].
+func (d *destination) Copy(place uint32, from []byte) error {
+	to, err := d.Page(place)
+	if err != nil {
+		return err
+	}
+	if err := d.b.turns.take(d.ctx, d.ticket.Tenant); err != nil {
+		return errs.Mark(err, errs.Unavailable)
+	}
+	_, _, err = engine.CopyPage(d.b.cfg.Layout, to, from, d.expect.RowsOf(place), d.b.keys)
+	d.b.turns.done()
+	if err != nil {
+		return err
+	}
+	return d.Landed(place)
+}
+
 // run takes the pages, checks them, and makes them the worker's. It owns p.
 func (d *destination) run(p pull) {
 	defer d.cancel(nil)

@@ -3,11 +3,13 @@ package server
 import (
 	"errors"
 	"net"
+	"strings"
 
 	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 	"leasehold.dev/protos/proof"
 )
 
@@ -59,6 +61,10 @@ func (b *Broker) serveAttach(p *attach.Pending) {
 		return
 	}
 	defer c.Forget()
+	if c.Reader != nil {
+		b.serveReader(c)
+		return
+	}
 	offer := b.offer()
 	h, err := b.admit(c, offer)
 	if err == nil {
@@ -154,8 +160,16 @@ func (b *Broker) offer() attach.Offer {
 	return attach.Offer{
 		Broker: b.cfg.Name, Instance: b.instance, LayoutHash: b.own.LayoutHash,
 		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
-		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes,
+		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes, Host: b.cfg.Host,
+		Movers: moverNames(b.cfg.Movers),
 	}
+}
+
+func moverNames(movers []meshv1.Mover) (names []string) {
+	for _, m := range movers {
+		names = append(names, strings.ToLower(strings.TrimPrefix(m.String(), "MOVER_")))
+	}
+	return names
 }
 
 // hangUp ends the handle. Its leases go to quarantine: the process may live on, with the pool mapped.

@@ -121,7 +121,7 @@ func startNode(t *testing.T, f *fleet, name string, pages uint32, dir string, op
 	t.Helper()
 	n := &node{dir: dir, reader: metric.NewManualReader()}
 	c := Config{Name: name, Dir: dir, Layout: small, ModelRevision: revision, TokenizerRevision: tokenizer, NumericsClass: "ref-1",
-		Pages: pages, AdmissionKey: routerKey.Public().(ed25519.PublicKey), CheckShare: 1, Peers: f,
+		Pages: pages, AdmissionKey: routerKey.Public().(ed25519.PublicKey), CheckShare: 1, Peers: f, Host: "this one",
 		Meter: metric.NewMeterProvider(metric.WithReader(n.reader)).Meter("test")}
 	for _, o := range opts {
 		o(&c)
@@ -177,7 +177,7 @@ func (n *node) baseline(t *testing.T) {
 	eventually(t, n.cfg.Name+" at baseline", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return n.table.Free() == n.cfg.Pages && len(n.held) == 0 && len(n.parked) == 0 && len(n.dirty) == 0
+		return n.table.Free() == n.cfg.Pages && len(n.held) == 0 && len(n.parked) == 0 && len(n.undrained) == 0 && len(n.dirty) == 0
 	})
 	for i := range n.cfg.Pages {
 		if n.pool.LoadTag(i).Slot() != 0 || !isZero(n.pool.Page(i)) {

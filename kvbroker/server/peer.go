@@ -77,7 +77,11 @@ func (b *Broker) servePull(stream grpc.BidiStreamingServer[brokerv1.PullRequest,
 	ctx, cancel := context.WithDeadline(stream.Context(), deadlineOf(a))
 	defer cancel()
 	start := time.Now()
-	err = mover.Serve(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
+	if a.Mover == shm {
+		err = mover.ServeShared(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
+	} else {
+		err = mover.Serve(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
+	}
 	b.unpark(p, err)
 	if err == nil {
 		b.cfg.Log.Debug("pull served", "pages", len(p.pages), "took", time.Since(start))
@@ -89,7 +93,7 @@ func (b *Broker) checkPull(ctx context.Context, a *meshv1.Admission) error {
 	if err := b.checkAdmission(a); err != nil {
 		return err
 	}
-	if a.Mover != meshv1.Mover_MOVER_GRPC || a.PrefillBroker != b.cfg.Name {
+	if !b.moves(a.Mover) || a.PrefillBroker != b.cfg.Name {
 		return errs.New(errs.Denied, "pull: the admission names another prefill broker, or mover %v", a.Mover)
 	}
 	return b.checkCaller(ctx, a.DecodeBroker)

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/protos/proof"
 )
 
-var movers = []meshv1.Mover{meshv1.Mover_MOVER_GRPC, meshv1.Mover_MOVER_LOCAL}
+var movers = []meshv1.Mover{meshv1.Mover_MOVER_GRPC, shm, meshv1.Mover_MOVER_LOCAL}
 
 func TestPagesArriveVerified(t *testing.T) {
 	for _, m := range movers {
@@ -56,7 +56,7 @@ func checkOwned(t *testing.T, k *pair, r *request, o *client.Owned, fin client.F
 		t.Errorf("root %x here and %x at P, MAC of %d bytes; want equal roots and no MAC", c.Root, fin.Root, len(c.Mac))
 	}
 	want := uint64(0)
-	if r.a.Mover == meshv1.Mover_MOVER_GRPC {
+	if r.a.Mover != meshv1.Mover_MOVER_LOCAL {
 		want = uint64(r.moved()) * small.PageBytes()
 	}
 	if o.BytesMoved() != want {
@@ -93,7 +93,7 @@ func TestPagesAreNobodysUntilVerified(t *testing.T) {
 			if err := src.Seal(t.Context(), []client.Seal{compute(t, k.p, src, r.ids, 0, 64)}); err != nil {
 				t.Fatal(err)
 			}
-			if m == meshv1.Mover_MOVER_GRPC {
+			if m != meshv1.Mover_MOVER_LOCAL {
 				eventually(t, "page 0 staged", func() bool { return k.b1.states()[lease.Staged] == 1 })
 			}
 			for i, p := range dst.Pages {
@@ -118,9 +118,13 @@ func TestFlippedByteIsNeverOwned(t *testing.T) {
 		staged bool // flip it at D, once it has arrived; else at P, after its digest was taken
 	}{
 		{"while staged at D, first page", meshv1.Mover_MOVER_GRPC, 0, true},
+		{"while staged at D, first page, shared memory", shm, 0, true},
 		{"while staged at D, middle page", meshv1.Mover_MOVER_GRPC, 1, true},
+		{"while staged at D, middle page, shared memory", shm, 1, true},
 		{"at rest at P, first page", meshv1.Mover_MOVER_GRPC, 0, false},
+		{"at rest at P, first page, shared memory", shm, 0, false},
 		{"at rest at P, last page", meshv1.Mover_MOVER_GRPC, 2, false},
+		{"at rest at P, last page, shared memory", shm, 2, false},
 		{"at rest in the shared pool, first page", meshv1.Mover_MOVER_LOCAL, 0, false},
 		{"at rest in the shared pool, last page", meshv1.Mover_MOVER_LOCAL, 2, false},
 	} {

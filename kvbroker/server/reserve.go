@@ -153,7 +153,7 @@ func (b *Broker) reserveDestination(ctx context.Context, c *call, a *meshv1.Admi
 	}
 	local := a.Mover == meshv1.Mover_MOVER_LOCAL
 	switch {
-	case !local && a.Mover != meshv1.Mover_MOVER_GRPC:
+	case !local && !b.moves(a.Mover):
 		return nil, errs.New(errs.Invalid, "reserve: a destination with mover %v", a.Mover)
 	case local && a.PrefillBroker != b.cfg.Name:
 		return nil, errs.New(errs.Invalid, "reserve: mover local, but prefill is at another broker")
@@ -234,15 +234,24 @@ func (d *destination) open(a *meshv1.Admission, ticket *meshv1.SignedAdmission) 
 		d.local = p
 		return mover.OpenLocal(d.ctx, p), nil
 	}
-	var s *mover.Stream
+	var p pull
 	err := d.b.peers.call(d.ctx, a.PrefillBroker, func(conn grpc.ClientConnInterface, peer *brokerv1.BrokerIdentity) (err error) {
 		open.ToInstance = peer.Instance
 		d.peer = transfer.Broker{Instance: peer.Instance, ModelRevision: peer.ModelRevision, LayoutHash: peer.LayoutHash, PageBytes: d.b.own.PageBytes}
-		s, err = mover.Open(d.ctx, conn, open)
+		p, err = d.pullBy(a.Mover, conn, peer, open)
 		return err
 	})
+	return p, err
+}
+
+// pullBy opens the Pull at peer.
+func (d *destination) pullBy(m meshv1.Mover, conn grpc.ClientConnInterface, peer *brokerv1.BrokerIdentity, open *brokerv1.PullOpen) (pull, error) {
+	if m == shm {
+		return d.openShared(conn, peer, open)
+	}
+	s, err := mover.Open(d.ctx, conn, open)
 	if err != nil {
-		return nil, err
+		return nil, err // not s: a nil stream would be a pull that is not nil
 	}
 	return s, nil
 }

@@ -22,7 +22,9 @@ import (
 type parked struct {
 	b         *Broker
 	admission *meshv1.Admission
-	local     bool // no mover reads: the pages are handed over
+	local     bool    // no mover reads: the pages are handed over
+	reader    *reader // of a Pull by shared memory
+	to        []byte  // the receiver's instance
 	core      *transfer.Source
 	changed   chan struct{}
 
@@ -35,22 +37,32 @@ type parked struct {
 	sent   bool            // nothing comes after the queue
 	finish *brokerv1.FinishResponse
 	err    error
+
+	lent    bool // the reader was told where a page lies
+	drained bool // and has said that it does not read any more
 }
 
 // park makes the Pull of an admission known, before its source lease exists.
 func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) (*parked, error) {
+	var r *reader
+	if a.Mover == shm {
+		var err error
+		if r, err = b.readerOf(a.DecodeBroker, open.FromInstance); err != nil {
+			return nil, err
+		}
+	}
 	core, err := transfer.NewSource(b.own, a, open)
 	if err != nil {
 		return nil, err
 	}
-	p := &parked{b: b, admission: a, local: local, core: core, changed: make(chan struct{}, 1)}
+	p := &parked{b: b, admission: a, local: local, reader: r, to: open.FromInstance, core: core, changed: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if why := b.table.Draining(); why != "" {
 		return nil, errs.New(errs.Unavailable, "pull: nothing is granted here: %s", why)
 	}
 	id := lease.Admission(a.Id)
-	if b.parked[id] != nil {
+	if b.parked[id] != nil || b.undrained[id] != nil {
 		return nil, errs.New(errs.Invalid, "pull: admission %s has a Pull", id)
 	}
 	b.parked[id] = p
@@ -69,6 +81,8 @@ func (b *Broker) unpark(p *parked, err error) {
 	b.recordSource(p, err)
 	switch {
 	case !p.bound, lost:
+	case err != nil && p.mayBeRead():
+		b.undrained[lease.Admission(p.admission.Id)] = p
 	case !p.local:
 		b.reportLocked(lease.PullEnded{Lease: p.ref.Lease, OK: err == nil})
 	case err != nil: // a local Pull has no mover: its receiver says that it is over

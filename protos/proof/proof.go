@@ -120,7 +120,8 @@ func Open(key ed25519.PublicKey, s *meshv1.SignedAdmission, ids []int32) (*meshv
 }
 
 func shape(a *meshv1.Admission) error {
-	split := a.Mover == meshv1.Mover_MOVER_LOCAL || a.Mover == meshv1.Mover_MOVER_GRPC
+	_, known := meshv1.Mover_name[int32(a.Mover)]
+	split := known && a.Mover > meshv1.Mover_MOVER_NONE
 	switch {
 	case len(a.Id) != IDSize || len(a.Nonce) != IDSize:
 		return errs.New(errs.Invalid, "admission: id has %d bytes and nonce %d, want %d", len(a.Id), len(a.Nonce), IDSize)

@@ -26,7 +26,7 @@ func worker(id string, twist ...func(*choose.Worker)) choose.Worker {
 func first(int) int { return 0 }
 
 func TestMover(t *testing.T) {
-	p := worker("p")
+	p := worker("p", func(p *choose.Worker) { p.Host, p.SHM = "h-p", true })
 	for _, c := range []struct {
 		why   string
 		twist func(*choose.Worker)
@@ -34,6 +34,10 @@ func TestMover(t *testing.T) {
 	}{
 		{"another broker", func(*choose.Worker) {}, meshv1.Mover_MOVER_GRPC},
 		{"the same broker", func(d *choose.Worker) { d.Instance = "i-p" }, meshv1.Mover_MOVER_LOCAL},
+		{"another broker of the host", func(d *choose.Worker) { d.Host, d.SHM = "h-p", true }, meshv1.Mover_MOVER_SHM},
+		{"another broker of the host without shm", func(d *choose.Worker) { d.Host = "h-p" }, meshv1.Mover_MOVER_GRPC},
+		{"another broker with shm on another host", func(d *choose.Worker) { d.Host, d.SHM = "h-q", true }, meshv1.Mover_MOVER_GRPC},
+		{"another broker with shm on no known host", func(d *choose.Worker) { d.Host, d.SHM = "", true }, meshv1.Mover_MOVER_GRPC},
 		{"the same broker without local", func(d *choose.Worker) { d.Instance, d.Local = "i-p", false }, 0},
 		{"another broker without grpc", func(d *choose.Worker) { d.GRPC = false }, 0},
 		{"other weights", func(d *choose.Worker) { d.ModelRevision = "w2" }, 0},

@@ -11,6 +11,7 @@ type Why string
 // The kinds of route.
 const (
 	SplitLocal       Why = "split:local"
+	SplitSHM         Why = "split:shm"
 	SplitGRPC        Why = "split:grpc"
 	UnsplitSingle    Why = "unsplit:single-token" // one prompt token: nothing to move
 	UnsplitShort     Why = "unsplit:short"
@@ -18,6 +19,10 @@ const (
 	pageTokens           = 64
 	unspecified          = meshv1.Mover_MOVER_UNSPECIFIED
 )
+
+var splits = map[meshv1.Mover]Why{
+	meshv1.Mover_MOVER_LOCAL: SplitLocal, meshv1.Mover_MOVER_SHM: SplitSHM, meshv1.Mover_MOVER_GRPC: SplitGRPC,
+}
 
 // Route is fixed for the life of an admission.
 type Route struct {
@@ -71,10 +76,8 @@ func Plan(f Fleet, m Model, r Request, pick func(int) int) (Route, error) {
 	out := Route{Decode: o.d, Mover: meshv1.Mover_MOVER_NONE, Why: why, MaxNew: maxNew}
 	if len(o.ps) > 0 {
 		p := better(o.ps, pick, func(a, b Worker) bool { return idler(a, b, r.Tokens-1) })
-		out.Prefill, out.Mover, out.Why = &p, Mover(p, o.d), SplitGRPC
-		if out.Mover == meshv1.Mover_MOVER_LOCAL {
-			out.Why = SplitLocal
-		}
+		out.Prefill, out.Mover = &p, Mover(p, o.d)
+		out.Why = splits[out.Mover]
 	}
 	return out, nil
 }

@@ -18,7 +18,8 @@ type Worker struct {
 	Pages, Free       uint32
 	Queued            uint32 // prompt tokens waiting or running
 	Sequences         uint32
-	Local, GRPC       bool // movers
+	Local, SHM, GRPC  bool   // movers
+	Host              string // of its broker: brokers with an equal one can share memory; empty: with none
 	SelfPrefill       bool
 	GuardsOn          bool
 	Up                bool   // says it is ready, was heard of lately, and its breaker is closed
@@ -35,13 +36,14 @@ func FromStatus(s *meshv1.WorkerStatus) Worker {
 		LayoutHash: string(s.GetLayoutHash()), Numerics: s.GetNumericsClass(),
 		Limit: s.GetLimitTokens(), Promised: s.GetPromisedTokens(),
 		Pages: s.GetPoolPages(), Free: s.GetFreePages(), Queued: s.GetQueuedTokens(), Sequences: s.GetSequences(),
-		SelfPrefill: s.GetSelfPrefill(), GuardsOn: s.GetGuardsOn(), Up: s.GetReady(), Reason: s.GetReason(),
+		SelfPrefill: s.GetSelfPrefill(), GuardsOn: s.GetGuardsOn(), Host: s.GetHost(), Up: s.GetReady(), Reason: s.GetReason(),
 	}
 	if f := s.GetWarmUp(); f != nil {
 		w.Warm = toofast.Fit{A: f.GetAUs(), B: f.GetBUs(), Measured: f.GetMeasuredTokens()}
 	}
 	for _, m := range s.GetMovers() {
 		w.Local = w.Local || m == meshv1.Mover_MOVER_LOCAL
+		w.SHM = w.SHM || m == meshv1.Mover_MOVER_SHM
 		w.GRPC = w.GRPC || m == meshv1.Mover_MOVER_GRPC
 	}
 	if w.Up && (w.ID == "" || w.Broker == "" || w.Instance == "" || w.LayoutHash == "" || w.Numerics == "") {
@@ -72,7 +74,7 @@ func usable(ws []Worker, m Model) []Worker {
 	return out
 }
 
-// Mover is how pages get from p to d, or MOVER_UNSPECIFIED when the two do not fit together: other weights, another
+// Mover is how pages get from p to d, the fastest that both have, or MOVER_UNSPECIFIED when the two do not fit together: other weights, another
 // tokenizer, layout or numerics class, or no mover that both have.
 func Mover(p, d Worker) meshv1.Mover {
 	switch {
@@ -80,7 +82,10 @@ func Mover(p, d Worker) meshv1.Mover {
 	case p.LayoutHash != d.LayoutHash || p.Numerics != d.Numerics:
 	case p.Instance == d.Instance && p.Local && d.Local:
 		return meshv1.Mover_MOVER_LOCAL
-	case p.Instance != d.Instance && p.GRPC && d.GRPC:
+	case p.Instance == d.Instance:
+	case p.SHM && d.SHM && p.Host == d.Host && p.Host != "":
+		return meshv1.Mover_MOVER_SHM
+	case p.GRPC && d.GRPC:
 		return meshv1.Mover_MOVER_GRPC
 	}
 	return meshv1.Mover_MOVER_UNSPECIFIED

@@ -1480,7 +1480,9 @@ type BrokerIdentity struct {
 	TokenizerRevision []byte                 `protobuf:"bytes,6,opt,name=tokenizer_revision,json=tokenizerRevision,proto3" json:"tokenizer_revision,omitempty"`
 	NumericsClass     string                 `protobuf:"bytes,7,opt,name=numerics_class,json=numericsClass,proto3" json:"numerics_class,omitempty"`
 	PoolPages         uint32                 `protobuf:"varint,8,opt,name=pool_pages,json=poolPages,proto3" json:"pool_pages,omitempty"`
-	Epoch             uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"` // of every lease of this instance: grows from one start of a broker to the next
+	Epoch             uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`                             // of every lease of this instance: grows from one start of a broker to the next
+	Host              string                 `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`                               // brokers with an equal one can map each other's pools; empty: with none
+	RuntimeDir        string                 `protobuf:"bytes,11,opt,name=runtime_dir,json=runtimeDir,proto3" json:"runtime_dir,omitempty"` // where its attach socket is, for brokers of its host
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1578,6 +1580,20 @@ func (x *BrokerIdentity) GetEpoch() uint64 {
 	return 0
 }
 
+func (x *BrokerIdentity) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *BrokerIdentity) GetRuntimeDir() string {
+	if x != nil {
+		return x.RuntimeDir
+	}
+	return ""
+}
+
 type HandshakeRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          *BrokerIdentity        `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -1666,6 +1682,102 @@ func (x *HandshakeResponse) GetFrom() *BrokerIdentity {
 	return nil
 }
 
+type DrainedRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // the caller's name
+	FromInstance  []byte                 `protobuf:"bytes,2,opt,name=from_instance,json=fromInstance,proto3" json:"from_instance,omitempty"`
+	AdmissionId   []byte                 `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainedRequest) Reset() {
+	*x = DrainedRequest{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainedRequest) ProtoMessage() {}
+
+func (x *DrainedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainedRequest.ProtoReflect.Descriptor instead.
+func (*DrainedRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DrainedRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *DrainedRequest) GetFromInstance() []byte {
+	if x != nil {
+		return x.FromInstance
+	}
+	return nil
+}
+
+func (x *DrainedRequest) GetAdmissionId() []byte {
+	if x != nil {
+		return x.AdmissionId
+	}
+	return nil
+}
+
+type DrainedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainedResponse) Reset() {
+	*x = DrainedResponse{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainedResponse) ProtoMessage() {}
+
+func (x *DrainedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainedResponse.ProtoReflect.Descriptor instead.
+func (*DrainedResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{24}
+}
+
 type PullRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1679,7 +1791,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1803,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1816,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PullRequest) GetKind() isPullRequest_Kind {
@@ -1763,7 +1875,7 @@ type PullOpen struct {
 
 func (x *PullOpen) Reset() {
 	*x = PullOpen{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1887,7 @@ func (x *PullOpen) String() string {
 func (*PullOpen) ProtoMessage() {}
 
 func (x *PullOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1900,7 @@ func (x *PullOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullOpen.ProtoReflect.Descriptor instead.
 func (*PullOpen) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PullOpen) GetAdmission() *v1.SignedAdmission {
@@ -1850,7 +1962,7 @@ type PullReceived struct {
 
 func (x *PullReceived) Reset() {
 	*x = PullReceived{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1862,7 +1974,7 @@ func (x *PullReceived) String() string {
 func (*PullReceived) ProtoMessage() {}
 
 func (x *PullReceived) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1875,7 +1987,7 @@ func (x *PullReceived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullReceived.ProtoReflect.Descriptor instead.
 func (*PullReceived) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PullReceived) GetPages() uint32 {
@@ -1899,6 +2011,7 @@ type PullResponse struct {
 	//	*PullResponse_Attached
 	//	*PullResponse_Sent
 	//	*PullResponse_Completion
+	//	*PullResponse_Page
 	Kind          isPullResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1906,7 +2019,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1918,7 +2031,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1931,7 +2044,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PullResponse) GetKind() isPullResponse_Kind {
@@ -1968,6 +2081,15 @@ func (x *PullResponse) GetCompletion() *Completion {
 	return nil
 }
 
+func (x *PullResponse) GetPage() *PullPage {
+	if x != nil {
+		if x, ok := x.Kind.(*PullResponse_Page); ok {
+			return x.Page
+		}
+	}
+	return nil
+}
+
 type isPullResponse_Kind interface {
 	isPullResponse_Kind()
 }
@@ -1984,11 +2106,17 @@ type PullResponse_Completion struct {
 	Completion *Completion `protobuf:"bytes,3,opt,name=completion,proto3,oneof"`
 }
 
+type PullResponse_Page struct {
+	Page *PullPage `protobuf:"bytes,4,opt,name=page,proto3,oneof"` // MOVER_SHM only
+}
+
 func (*PullResponse_Attached) isPullResponse_Kind() {}
 
 func (*PullResponse_Sent) isPullResponse_Kind() {}
 
 func (*PullResponse_Completion) isPullResponse_Kind() {}
+
+func (*PullResponse_Page) isPullResponse_Kind() {}
 
 type PullAttached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1998,7 +2126,7 @@ type PullAttached struct {
 
 func (x *PullAttached) Reset() {
 	*x = PullAttached{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +2138,7 @@ func (x *PullAttached) String() string {
 func (*PullAttached) ProtoMessage() {}
 
 func (x *PullAttached) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2023,7 +2151,60 @@ func (x *PullAttached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullAttached.ProtoReflect.Descriptor instead.
 func (*PullAttached) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+}
+
+// PullPage says that a page is sealed, and where it lies in the sender's pool.
+type PullPage struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`
+	Page          uint32                 `protobuf:"varint,2,opt,name=page,proto3" json:"page,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullPage) Reset() {
+	*x = PullPage{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullPage) ProtoMessage() {}
+
+func (x *PullPage) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullPage.ProtoReflect.Descriptor instead.
+func (*PullPage) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PullPage) GetPlace() uint32 {
+	if x != nil {
+		return x.Place
+	}
+	return 0
+}
+
+func (x *PullPage) GetPage() uint32 {
+	if x != nil {
+		return x.Page
+	}
+	return 0
 }
 
 type PullSent struct {
@@ -2035,7 +2216,7 @@ type PullSent struct {
 
 func (x *PullSent) Reset() {
 	*x = PullSent{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2228,7 @@ func (x *PullSent) String() string {
 func (*PullSent) ProtoMessage() {}
 
 func (x *PullSent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2241,7 @@ func (x *PullSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullSent.ProtoReflect.Descriptor instead.
 func (*PullSent) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{28}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PullSent) GetPages() uint32 {
@@ -2080,7 +2261,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2092,7 +2273,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2105,7 +2286,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FollowRequest) GetInstance() []byte {
@@ -2133,7 +2314,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2326,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2339,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FollowResponse) GetInstance() []byte {
@@ -2211,7 +2392,7 @@ type LeaseRecord struct {
 
 func (x *LeaseRecord) Reset() {
 	*x = LeaseRecord{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2223,7 +2404,7 @@ func (x *LeaseRecord) String() string {
 func (*LeaseRecord) ProtoMessage() {}
 
 func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2236,7 +2417,7 @@ func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecord.ProtoReflect.Descriptor instead.
 func (*LeaseRecord) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *LeaseRecord) GetSeq() uint64 {
@@ -2387,7 +2568,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2580,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2593,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
 }
 
 type DescribeResponse struct {
@@ -2428,7 +2609,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2621,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2634,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DescribeResponse) GetIdentity() *BrokerIdentity {
@@ -2510,7 +2691,7 @@ type PoolCount struct {
 
 func (x *PoolCount) Reset() {
 	*x = PoolCount{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2703,7 @@ func (x *PoolCount) String() string {
 func (*PoolCount) ProtoMessage() {}
 
 func (x *PoolCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2716,7 @@ func (x *PoolCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolCount.ProtoReflect.Descriptor instead.
 func (*PoolCount) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PoolCount) GetPages() uint32 {
@@ -2632,7 +2813,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2825,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2838,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *LeaseInfo) GetLeaseHash() []byte {
@@ -2734,7 +2915,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2927,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2940,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2794,7 +2975,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2806,7 +2987,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2819,7 +3000,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *WorkerInfo) GetId() string {
@@ -2960,7 +3141,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\rprompt_digest\x18\f \x01(\fR\fpromptDigest\x12\x18\n" +
 	"\adigests\x18\r \x03(\fR\adigests\x12\x12\n" +
 	"\x04root\x18\x0e \x01(\fR\x04root\x12\x10\n" +
-	"\x03mac\x18\x0f \x01(\fR\x03mac\"\xaf\x02\n" +
+	"\x03mac\x18\x0f \x01(\fR\x03mac\"\xe4\x02\n" +
 	"\x0eBrokerIdentity\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\fR\binstance\x12\x1a\n" +
@@ -2972,11 +3153,20 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x0enumerics_class\x18\a \x01(\tR\rnumericsClass\x12\x1d\n" +
 	"\n" +
 	"pool_pages\x18\b \x01(\rR\tpoolPages\x12\x14\n" +
-	"\x05epoch\x18\t \x01(\x04R\x05epoch\"K\n" +
+	"\x05epoch\x18\t \x01(\x04R\x05epoch\x12\x12\n" +
+	"\x04host\x18\n" +
+	" \x01(\tR\x04host\x12\x1f\n" +
+	"\vruntime_dir\x18\v \x01(\tR\n" +
+	"runtimeDir\"K\n" +
 	"\x10HandshakeRequest\x127\n" +
 	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"L\n" +
 	"\x11HandshakeResponse\x127\n" +
-	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"\x8b\x01\n" +
+	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"l\n" +
+	"\x0eDrainedRequest\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12#\n" +
+	"\rfrom_instance\x18\x02 \x01(\fR\ffromInstance\x12!\n" +
+	"\fadmission_id\x18\x03 \x01(\fR\vadmissionId\"\x11\n" +
+	"\x0fDrainedResponse\"\x8b\x01\n" +
 	"\vPullRequest\x123\n" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +
 	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceivedB\x06\n" +
@@ -2993,15 +3183,19 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x05pages\x18\a \x01(\rR\x05pages\":\n" +
 	"\fPullReceived\x12\x14\n" +
 	"\x05pages\x18\x01 \x01(\rR\x05pages\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\xcf\x01\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x84\x02\n" +
 	"\fPullResponse\x12?\n" +
 	"\battached\x18\x01 \x01(\v2!.leasehold.broker.v1.PullAttachedH\x00R\battached\x123\n" +
 	"\x04sent\x18\x02 \x01(\v2\x1d.leasehold.broker.v1.PullSentH\x00R\x04sent\x12A\n" +
 	"\n" +
 	"completion\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.CompletionH\x00R\n" +
-	"completionB\x06\n" +
+	"completion\x123\n" +
+	"\x04page\x18\x04 \x01(\v2\x1d.leasehold.broker.v1.PullPageH\x00R\x04pageB\x06\n" +
 	"\x04kind\"\x0e\n" +
-	"\fPullAttached\" \n" +
+	"\fPullAttached\"4\n" +
+	"\bPullPage\x12\x14\n" +
+	"\x05place\x18\x01 \x01(\rR\x05place\x12\x12\n" +
+	"\x04page\x18\x02 \x01(\rR\x04page\" \n" +
 	"\bPullSent\x12\x14\n" +
 	"\x05pages\x18\x01 \x01(\rR\x05pages\"A\n" +
 	"\rFollowRequest\x12\x1a\n" +
@@ -3091,10 +3285,11 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"AwaitOwned\x12&.leasehold.broker.v1.AwaitOwnedRequest\x1a'.leasehold.broker.v1.AwaitOwnedResponse\x12Q\n" +
 	"\x06Retire\x12\".leasehold.broker.v1.RetireRequest\x1a#.leasehold.broker.v1.RetireResponse\x12Q\n" +
 	"\x06Refuse\x12\".leasehold.broker.v1.RefuseRequest\x1a#.leasehold.broker.v1.RefuseResponse\x12P\n" +
-	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\xba\x01\n" +
+	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\x90\x02\n" +
 	"\vPeerService\x12Z\n" +
 	"\tHandshake\x12%.leasehold.broker.v1.HandshakeRequest\x1a&.leasehold.broker.v1.HandshakeResponse\x12O\n" +
-	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x012d\n" +
+	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x01\x12T\n" +
+	"\aDrained\x12#.leasehold.broker.v1.DrainedRequest\x1a$.leasehold.broker.v1.DrainedResponse2d\n" +
 	"\rRecordService\x12S\n" +
 	"\x06Follow\x12\".leasehold.broker.v1.FollowRequest\x1a#.leasehold.broker.v1.FollowResponse0\x012f\n" +
 	"\vInfoService\x12W\n" +
@@ -3114,7 +3309,7 @@ func file_leasehold_broker_v1_broker_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_broker_v1_broker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(Role)(0),                  // 0: leasehold.broker.v1.Role
 	(*PageGrant)(nil),          // 1: leasehold.broker.v1.PageGrant
@@ -3140,26 +3335,29 @@ var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(*BrokerIdentity)(nil),     // 21: leasehold.broker.v1.BrokerIdentity
 	(*HandshakeRequest)(nil),   // 22: leasehold.broker.v1.HandshakeRequest
 	(*HandshakeResponse)(nil),  // 23: leasehold.broker.v1.HandshakeResponse
-	(*PullRequest)(nil),        // 24: leasehold.broker.v1.PullRequest
-	(*PullOpen)(nil),           // 25: leasehold.broker.v1.PullOpen
-	(*PullReceived)(nil),       // 26: leasehold.broker.v1.PullReceived
-	(*PullResponse)(nil),       // 27: leasehold.broker.v1.PullResponse
-	(*PullAttached)(nil),       // 28: leasehold.broker.v1.PullAttached
-	(*PullSent)(nil),           // 29: leasehold.broker.v1.PullSent
-	(*FollowRequest)(nil),      // 30: leasehold.broker.v1.FollowRequest
-	(*FollowResponse)(nil),     // 31: leasehold.broker.v1.FollowResponse
-	(*LeaseRecord)(nil),        // 32: leasehold.broker.v1.LeaseRecord
-	(*DescribeRequest)(nil),    // 33: leasehold.broker.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 34: leasehold.broker.v1.DescribeResponse
-	(*PoolCount)(nil),          // 35: leasehold.broker.v1.PoolCount
-	(*LeaseInfo)(nil),          // 36: leasehold.broker.v1.LeaseInfo
-	(*TenantUse)(nil),          // 37: leasehold.broker.v1.TenantUse
-	(*WorkerInfo)(nil),         // 38: leasehold.broker.v1.WorkerInfo
-	(*v1.SignedAdmission)(nil), // 39: leasehold.mesh.v1.SignedAdmission
-	(v1.Mover)(0),              // 40: leasehold.mesh.v1.Mover
+	(*DrainedRequest)(nil),     // 24: leasehold.broker.v1.DrainedRequest
+	(*DrainedResponse)(nil),    // 25: leasehold.broker.v1.DrainedResponse
+	(*PullRequest)(nil),        // 26: leasehold.broker.v1.PullRequest
+	(*PullOpen)(nil),           // 27: leasehold.broker.v1.PullOpen
+	(*PullReceived)(nil),       // 28: leasehold.broker.v1.PullReceived
+	(*PullResponse)(nil),       // 29: leasehold.broker.v1.PullResponse
+	(*PullAttached)(nil),       // 30: leasehold.broker.v1.PullAttached
+	(*PullPage)(nil),           // 31: leasehold.broker.v1.PullPage
+	(*PullSent)(nil),           // 32: leasehold.broker.v1.PullSent
+	(*FollowRequest)(nil),      // 33: leasehold.broker.v1.FollowRequest
+	(*FollowResponse)(nil),     // 34: leasehold.broker.v1.FollowResponse
+	(*LeaseRecord)(nil),        // 35: leasehold.broker.v1.LeaseRecord
+	(*DescribeRequest)(nil),    // 36: leasehold.broker.v1.DescribeRequest
+	(*DescribeResponse)(nil),   // 37: leasehold.broker.v1.DescribeResponse
+	(*PoolCount)(nil),          // 38: leasehold.broker.v1.PoolCount
+	(*LeaseInfo)(nil),          // 39: leasehold.broker.v1.LeaseInfo
+	(*TenantUse)(nil),          // 40: leasehold.broker.v1.TenantUse
+	(*WorkerInfo)(nil),         // 41: leasehold.broker.v1.WorkerInfo
+	(*v1.SignedAdmission)(nil), // 42: leasehold.mesh.v1.SignedAdmission
+	(v1.Mover)(0),              // 43: leasehold.mesh.v1.Mover
 }
 var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
-	39, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	42, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	0,  // 1: leasehold.broker.v1.ReserveRequest.role:type_name -> leasehold.broker.v1.Role
 	1,  // 2: leasehold.broker.v1.ReserveResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	4,  // 3: leasehold.broker.v1.SealRequest.pages:type_name -> leasehold.broker.v1.PageSeal
@@ -3167,53 +3365,56 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	20, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
 	1,  // 6: leasehold.broker.v1.AwaitOwnedResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	11, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
-	39, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	42, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	18, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
 	19, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
 	21, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
 	21, // 12: leasehold.broker.v1.HandshakeResponse.from:type_name -> leasehold.broker.v1.BrokerIdentity
-	25, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
-	26, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
-	39, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
-	28, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
-	29, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
+	27, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
+	28, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
+	42, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	30, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
+	32, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
 	20, // 18: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
-	32, // 19: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
-	0,  // 20: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
-	40, // 21: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
-	21, // 22: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
-	35, // 23: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
-	36, // 24: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
-	37, // 25: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
-	38, // 26: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
-	0,  // 27: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
-	2,  // 28: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
-	5,  // 29: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
-	7,  // 30: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
-	9,  // 31: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
-	12, // 32: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
-	14, // 33: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
-	16, // 34: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
-	22, // 35: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
-	24, // 36: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
-	30, // 37: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
-	33, // 38: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
-	3,  // 39: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
-	6,  // 40: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
-	8,  // 41: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
-	10, // 42: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
-	13, // 43: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
-	15, // 44: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
-	17, // 45: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
-	23, // 46: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
-	27, // 47: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
-	31, // 48: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
-	34, // 49: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
-	39, // [39:50] is the sub-list for method output_type
-	28, // [28:39] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	31, // 19: leasehold.broker.v1.PullResponse.page:type_name -> leasehold.broker.v1.PullPage
+	35, // 20: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
+	0,  // 21: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
+	43, // 22: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
+	21, // 23: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
+	38, // 24: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
+	39, // 25: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
+	40, // 26: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
+	41, // 27: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
+	0,  // 28: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
+	2,  // 29: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
+	5,  // 30: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
+	7,  // 31: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
+	9,  // 32: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
+	12, // 33: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
+	14, // 34: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
+	16, // 35: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
+	22, // 36: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
+	26, // 37: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
+	24, // 38: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
+	33, // 39: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
+	36, // 40: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
+	3,  // 41: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
+	6,  // 42: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
+	8,  // 43: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
+	10, // 44: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
+	13, // 45: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
+	15, // 46: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
+	17, // 47: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
+	23, // 48: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
+	29, // 49: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
+	25, // 50: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
+	34, // 51: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
+	37, // 52: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
+	41, // [41:53] is the sub-list for method output_type
+	29, // [29:41] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_broker_v1_broker_proto_init() }
@@ -3225,14 +3426,15 @@ func file_leasehold_broker_v1_broker_proto_init() {
 		(*WatchResponse_Pool)(nil),
 		(*WatchResponse_Revoked)(nil),
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[23].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[25].OneofWrappers = []any{
 		(*PullRequest_Open)(nil),
 		(*PullRequest_Received)(nil),
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[26].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[28].OneofWrappers = []any{
 		(*PullResponse_Attached)(nil),
 		(*PullResponse_Sent)(nil),
 		(*PullResponse_Completion)(nil),
+		(*PullResponse_Page)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3240,7 +3442,7 @@ func file_leasehold_broker_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_broker_v1_broker_proto_rawDesc), len(file_leasehold_broker_v1_broker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   38,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

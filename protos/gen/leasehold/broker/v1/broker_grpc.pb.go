@@ -423,6 +423,7 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 const (
 	PeerService_Handshake_FullMethodName = "/leasehold.broker.v1.PeerService/Handshake"
 	PeerService_Pull_FullMethodName      = "/leasehold.broker.v1.PeerService/Pull"
+	PeerService_Drained_FullMethodName   = "/leasehold.broker.v1.PeerService/Drained"
 )
 
 // PeerServiceClient is the client API for PeerService service.
@@ -439,9 +440,16 @@ type PeerServiceClient interface {
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
 	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion, then OK.
+	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PullRequest, PullResponse], error)
+	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
+	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
+	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
+	//
+	//	INVALID_ARGUMENT  no 16-byte ids     PERMISSION_DENIED  another broker's name
+	Drained(ctx context.Context, in *DrainedRequest, opts ...grpc.CallOption) (*DrainedResponse, error)
 }
 
 type peerServiceClient struct {
@@ -475,6 +483,16 @@ func (c *peerServiceClient) Pull(ctx context.Context, opts ...grpc.CallOption) (
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PullClient = grpc.BidiStreamingClient[PullRequest, PullResponse]
 
+func (c *peerServiceClient) Drained(ctx context.Context, in *DrainedRequest, opts ...grpc.CallOption) (*DrainedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DrainedResponse)
+	err := c.cc.Invoke(ctx, PeerService_Drained_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServiceServer is the server API for PeerService service.
 // All implementations must embed UnimplementedPeerServiceServer
 // for forward compatibility.
@@ -489,9 +507,16 @@ type PeerServiceServer interface {
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
 	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion, then OK.
+	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error
+	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
+	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
+	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
+	//
+	//	INVALID_ARGUMENT  no 16-byte ids     PERMISSION_DENIED  another broker's name
+	Drained(context.Context, *DrainedRequest) (*DrainedResponse, error)
 	mustEmbedUnimplementedPeerServiceServer()
 }
 
@@ -507,6 +532,9 @@ func (UnimplementedPeerServiceServer) Handshake(context.Context, *HandshakeReque
 }
 func (UnimplementedPeerServiceServer) Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error {
 	return status.Error(codes.Unimplemented, "method Pull not implemented")
+}
+func (UnimplementedPeerServiceServer) Drained(context.Context, *DrainedRequest) (*DrainedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Drained not implemented")
 }
 func (UnimplementedPeerServiceServer) mustEmbedUnimplementedPeerServiceServer() {}
 func (UnimplementedPeerServiceServer) testEmbeddedByValue()                     {}
@@ -554,6 +582,24 @@ func _PeerService_Pull_Handler(srv interface{}, stream grpc.ServerStream) error 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PullServer = grpc.BidiStreamingServer[PullRequest, PullResponse]
 
+func _PeerService_Drained_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DrainedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServiceServer).Drained(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PeerService_Drained_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServiceServer).Drained(ctx, req.(*DrainedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // PeerService_ServiceDesc is the grpc.ServiceDesc for PeerService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -564,6 +610,10 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Handshake",
 			Handler:    _PeerService_Handshake_Handler,
+		},
+		{
+			MethodName: "Drained",
+			Handler:    _PeerService_Drained_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

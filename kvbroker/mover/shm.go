@@ -1,0 +1,65 @@
+package mover
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"leasehold.dev/kvbroker/transfer"
+	"leasehold.dev/protos/errs"
+	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+)
+
+// View is the pool of a sender on the same host.
+type View interface {
+	Pages() uint32
+	Page(i uint32) []byte
+}
+
+// OpenShared opens a Pull whose pages are copied from the sender's pool, as it says where they lie. view stays valid
+// until Receive has returned, or for ever when it is not called. See [Open].
+func OpenShared(ctx context.Context, conn grpc.ClientConnInterface, open *brokerv1.PullOpen, view View) (*Stream, error) {
+	s, err := Open(ctx, conn, open)
+	if err == nil {
+		s.view = view
+	}
+	return s, err
+}
+
+// copy brings a page that the sender has named.
+func (r *reception) copy(place, page uint32) error {
+	switch {
+	case r.view == nil:
+		return errs.New(errs.Corrupt, "pull: page %d comes without its bytes", place)
+	case page >= r.view.Pages():
+		return errs.New(errs.Corrupt, "pull: page %d is said to be page %d of a pool of %d", place, page, r.view.Pages())
+	}
+	from := r.view.Page(page)
+	if _, err := r.rx.Step(transfer.Part{Place: place, Length: uint64(len(from))}); err != nil {
+		return err
+	}
+	r.mark()
+	err := r.dst.Copy(place, faultyCopy(from))
+	r.mark()
+	return err
+}
+
+// Lender is a Source whose pages the receiver reads itself.
+type Lender interface {
+	Source
+	// Lend says where a page lies that Next returned. From then on the receiver may read it.
+	Lend(place uint32) (page uint32, err error)
+}
+
+// ServeShared answers a Pull by shared memory: see [Serve]. When it returns an error, the receiver may still read pages
+// that it was lent: whoever called waits for its word, or for the end of its process.
+func ServeShared(stream ServerStream, src Lender, pageBytes uint32) error {
+	return serve(stream, src, pageBytes, func(stream ServerStream, _ Source, place uint32) error {
+		page, err := src.Lend(place)
+		if err != nil {
+			return err
+		}
+		err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Page{Page: &brokerv1.PullPage{Place: place, Page: page}}})
+		return errs.FromStatus(err)
+	})
+}
