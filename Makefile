@@ -116,6 +116,11 @@ bench-guards: model ## tags and digests on against off, ABBA
 explore: deps ## every history of a small mesh, over the cores that ship; five seeded bugs
 	@go run ./integration/cmd/bars -run explore
 
+.PHONY: bench-transfer
+bench-transfer: deps ## one list of pages by every mover, beside memcpy, TCP, TLS and the peers' (ONLY=tcp,tls: some groups)
+	@scripts/peers-transfer.sh $(PEER)
+	@LEASEHOLD_ONLY=$(ONLY) go run ./integration/cmd/bars -run bench-transfer
+
 .PHONY: bench-lease
 bench-lease: model ## what a page costs to reserve, release and clear, in a pool of 10^6
 	@go run ./integration/cmd/bars -run bench-lease

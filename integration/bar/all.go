@@ -20,5 +20,6 @@ var All = []Bar{
 	{Name: "split-equal", Run: runSplitEqual},
 	{Name: "bench-engine", Run: runBenchEngine},
 	{Name: "bench-guards", Run: runBenchGuards},
+	{Name: "bench-transfer", Run: runBenchTransfer},
 	{Name: "steady", Run: scenarios(scenario.Steady)},
 }

@@ -12,9 +12,13 @@ import (
 	"text/tabwriter"
 
 	"leasehold.dev/integration/bar"
+	"leasehold.dev/integration/haul"
 )
 
 func main() {
+	if haul.Sending() { // bench-transfer starts this program again
+		return
+	}
 	name := flag.String("run", "", "`bar` to run")
 	quick := flag.Bool("quick", false, "run the bars that end within a minute")
 	all := flag.Bool("all", false, "run every bar")
