@@ -117,9 +117,9 @@ explore: deps ## every history of a small mesh, over the cores that ship; five s
 	@go run ./integration/cmd/bars -run explore
 
 .PHONY: bench-transfer
-bench-transfer: deps ## one list of pages by every mover, beside memcpy, TCP, TLS and the peers' (ONLY=tcp,tls: some groups)
+bench-transfer: deps ## one list of pages by every mover, beside memcpy, TCP, TLS and the peers' (ONLY=tcp,tls PAGE_BYTES=32768: a part)
 	@scripts/peers-transfer.sh $(PEER)
-	@LEASEHOLD_ONLY=$(ONLY) go run ./integration/cmd/bars -run bench-transfer
+	@LEASEHOLD_ONLY=$(ONLY) LEASEHOLD_PAGE_BYTES=$(PAGE_BYTES) go run ./integration/cmd/bars -run bench-transfer
 
 .PHONY: bench-lease
 bench-lease: model ## what a page costs to reserve, release and clear, in a pool of 10^6

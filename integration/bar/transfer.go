@@ -51,6 +51,16 @@ func oursIn(group string) []haul.Maker {
 	return out
 }
 
+// transferSizes are all of them, or the one that is asked for.
+func (e *Env) transferSizes() ([]int, error) {
+	const name = "LEASEHOLD_PAGE_BYTES"
+	if os.Getenv(name) == "" {
+		return transferSizes, nil
+	}
+	n, err := number(name, 0)
+	return []int{int(n)}, err
+}
+
 // transferReport is the bench's file.
 type transferReport struct {
 	Time     time.Time         `json:"time"`
@@ -67,7 +77,11 @@ func runBenchTransfer(ctx context.Context, e *Env) (Result, error) {
 	only := os.Getenv("LEASEHOLD_ONLY") // groups, for who works on one
 	r := transferReport{Time: time.Now().UTC().Truncate(time.Second), Command: strings.TrimSpace("make bench-transfer " + only), Machine: haul.ThisMachine(),
 		Versions: haul.Versions(ctx, e.Peer), Runs: haul.Runs}
-	for _, size := range transferSizes {
+	sizes, err := e.transferSizes()
+	if err != nil {
+		return Result{}, err
+	}
+	for _, size := range sizes {
 		for _, g := range transferGroups(e.Peer) {
 			if only != "" && !slices.Contains(strings.Split(only, ","), g.name) {
 				continue

@@ -49,7 +49,9 @@ func startChild(ctx context.Context, env []string, program string, args ...strin
 }
 
 // kill ends the child and what it has started.
-func (c *child) kill() error { return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
+func (c *child) kill() error { return c.signal(syscall.SIGKILL) }
+
+func (c *child) signal(s syscall.Signal) error { return syscall.Kill(-c.cmd.Process.Pid, s) }
 
 // line is the next line that starts as asked; others are the program's own talk.
 func (c *child) line(prefix string) (string, error) {

@@ -31,7 +31,7 @@ func ThisMachine() Machine {
 	}
 	var s unix.Sysinfo_t
 	if unix.Sysinfo(&s) == nil {
-		m.Memory = uint64(s.Totalram) * uint64(s.Unit)
+		m.Memory = s.Totalram * uint64(s.Unit)
 	}
 	cpus, _ := os.ReadFile("/proc/cpuinfo")
 	for line := range strings.Lines(string(cpus)) {

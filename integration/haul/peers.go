@@ -4,10 +4,12 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"leasehold.dev/protos/errs"
@@ -84,12 +86,24 @@ func (p Peer) open(ctx context.Context, l Load, op string) (_ Way, err error) {
 	if w.child, err = startChild(ctx, p.Env, p.Python, filepath.Join(w.dir, "main.py"), file); err != nil {
 		return nil, err
 	}
-	_, err = w.line("ready")
-	return w, err
+	if _, err = w.line("ready"); err != nil {
+		return nil, err
+	}
+	return w, w.signal(syscall.SIGSTOP)
+}
+
+// awake asks the peer's processes something. They are stopped otherwise: NIXL's progress thread polls, and would take half
+// a core from the ways that run meanwhile.
+func (w *peer) awake(what, prefix string) (string, error) {
+	if err := w.signal(syscall.SIGCONT); err != nil {
+		return "", err
+	}
+	got, err := w.ask(what, prefix)
+	return got, errors.Join(err, w.signal(syscall.SIGSTOP))
 }
 
 func (w *peer) do(what string) error {
-	got, err := w.ask(what, "did ")
+	got, err := w.awake(what, "did ")
 	if err == nil && got != "ok" {
 		err = errs.New(errs.Corrupt, "%s: %s", what, got)
 	}
@@ -104,7 +118,7 @@ func (w *peer) Check(context.Context) error { return w.do("check") }
 
 // Run implements Way.
 func (w *peer) Run(context.Context) (Timing, error) {
-	got, err := w.ask("run", "ran ")
+	got, err := w.awake("run", "ran ")
 	if err != nil {
 		return Timing{}, err
 	}
@@ -116,6 +130,7 @@ func (w *peer) Run(context.Context) (Timing, error) {
 func (w *peer) Close() error {
 	var err error
 	if w.child != nil {
+		_ = w.signal(syscall.SIGCONT)
 		err = w.close()
 		_ = w.kill() // what it forked
 	}
