@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
 	"leasehold.dev/gpu/layout"
@@ -32,6 +33,10 @@ type job struct {
 	end      context.CancelCauseFunc
 	cancel   context.CancelFunc
 	verified uint32 // rows that came from prefill
+
+	looks     chan struct{} // closed when both brokers have looked at moved pages again, or nobody waits for it
+	looked    func()        // closes it
+	unsettled error         // after looks: what they met
 }
 
 func (j *job) split() bool { return j.a.Mover != meshv1.Mover_MOVER_NONE }
@@ -60,6 +65,7 @@ func (j *job) reserved() uint32 {
 
 // retire runs when the engine has let go of the lease's pages.
 func (j *job) retire(err error) {
+	<-j.looks // pages that are given back are cleared, and could not be looked at
 	ctx, cancel := context.WithTimeout(context.Background(), tellTime)
 	defer cancel()
 	j.s.faults(j)
@@ -75,6 +81,7 @@ func (j *job) retire(err error) {
 
 // serve answers a job that holds a lease.
 func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
+	defer j.looked()
 	moved := j.moved()
 	admitted := &decodev1.Admitted{LeaseHash: j.lease.Hash(), Pages: j.reserved(), ExpectedPages: moved}
 	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Admitted{Admitted: admitted}}); err != nil {
@@ -88,6 +95,8 @@ func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
 	if err := send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Verdict{Verdict: verdict}}); err != nil {
 		return err
 	}
+	stop := j.awaitLooks(seq.Verified > 0)
+	defer stop()
 	if err := j.task.Start(seq); err != nil {
 		return j.why(err)
 	}
@@ -108,7 +117,25 @@ func (j *job) why(err error) error {
 	return err
 }
 
-// stream sends tokens as they come until the task is done.
+// awaitLooks waits, beside the first step, for the brokers' second look at pages that were moved. stop ends the wait.
+func (j *job) awaitLooks(moved bool) (stop func()) {
+	if !moved {
+		j.looked()
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(j.life)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		defer j.looked()
+		j.unsettled = j.lease.AwaitSettled(ctx)
+	})
+	return func() {
+		cancel()
+		waiting.Wait()
+	}
+}
+
+// stream sends tokens as they come until the task is done. None leaves before the looks are over.
 func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
 	checked := false
 	for done := false; !done; {
@@ -126,6 +153,9 @@ func (j *job) stream(send func(*decodev1.GenerateResponse) error) error {
 		if !checked && (done || len(tokens) > 0) {
 			if err := j.checkFed(); err != nil {
 				return err
+			}
+			if <-j.looks; j.unsettled != nil {
+				return j.why(j.unsettled)
 			}
 			checked = true
 		}

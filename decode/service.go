@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -80,7 +81,8 @@ func (s *Service) generate(ctx context.Context, req *decodev1.GenerateRequest, s
 
 // admit does all that comes before Admitted: it returns a job that holds a lease.
 func (s *Service) admit(ctx context.Context, req *decodev1.GenerateRequest) (_ *job, err error) {
-	j := &job{s: s, began: time.Now(), ids: req.GetTokenIds()}
+	j := &job{s: s, began: time.Now(), ids: req.GetTokenIds(), looks: make(chan struct{})}
+	j.looked = sync.OnceFunc(func() { close(j.looks) })
 	l, err := s.host.Link()
 	if err != nil {
 		return nil, err

@@ -22,7 +22,8 @@ const (
 	aSend                 // the sender's mover goes on
 	aStopTake             // the receiver's mover sees why it should stop
 	aHandOver             // a local Pull is complete
-	aVerify               // what has arrived is checked at rest
+	aVerify               // what has arrived is checked
+	aSettle               // it is looked at once more
 	aKernel               // worker a, page table b: a kernel passes its tag check
 	aLand                 // it writes
 	aHear                 // worker a's first call reaches its broker
@@ -108,6 +109,7 @@ func (w *world) requestActions(add func(bool, kind, int, int), r *request) {
 	add(w.canStopTake(r), aStopTake, i, 0)
 	add(w.canHandOver(r), aHandOver, i, 0)
 	add(w.inPhase(r, verifying), aVerify, i, 0)
+	add(w.canSettle(r), aSettle, i, 0)
 	add(w.canCompare(r), aCompare, i, 0)
 
 	add(canAsk && r.solo(), aAskUnheard, i, 0)
@@ -187,7 +189,7 @@ func (w *world) do(a action) {
 		for k := range w.workers {
 			w.kill(k)
 		}
-	case a.kind <= aVerify || a.kind == aCompare || a.kind > firstUpset && a.kind <= aRunUnheard || a.kind >= aCancel && a.kind <= aFlipB:
+	case a.kind <= aSettle || a.kind == aCompare || a.kind > firstUpset && a.kind <= aRunUnheard || a.kind >= aCancel && a.kind <= aFlipB:
 		w.doRequest(a.kind, &w.plan.reqs[a.a])
 	case a.kind == aClear || a.kind == aGone || a.kind == aHangUp || a.kind == aBoot || a.kind == aExpire || a.kind == aCrash:
 		w.doBroker(a)
@@ -219,6 +221,8 @@ func (w *world) doRequest(k kind, r *request) {
 		w.handOver(r)
 	case aVerify:
 		w.verify(r)
+	case aSettle:
+		w.lookAgain(r)
 	case aCompare:
 		w.compare(r)
 	case aCancel:
@@ -343,6 +347,8 @@ func (w *world) describe(a action) string {
 		return "the pages are handed over, " + req()
 	case aVerify:
 		return "what has arrived is verified, " + req()
+	case aSettle:
+		return "what is owned is looked at once more, " + req()
 	case aCompare:
 		return "the router compares verdicts, " + req()
 	case aKernel:

@@ -68,7 +68,7 @@ func TestSeededBugs(t *testing.T) {
 	}{
 		TimerFrees:  {2, "could still be touched"},
 		LateTag:     {2, "its tag is still a tenant's"},
-		CopiedCount: {16, "succeeds"},
+		CopiedCount: {18, "succeeds"},
 		ReusedID:    {6, "could still be touched"},
 		EpochProof:  {3, "could still be touched"},
 	}

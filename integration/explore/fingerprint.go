@@ -123,7 +123,10 @@ func (k *broker) appendShell(b []byte, n *namer) []byte {
 		if d := h.dest; d != nil {
 			s := d.rx.State()
 			b = append(b, byte(d.phase), byte(d.failure), bit(d.failed), bit(d.owned != nil), byte(s.Place), byte(s.Offset>>8), byte(d.rows),
-				bit(s.Sent)|bit(s.Completed)<<1|bit(s.Done)<<2|bit(s.Failed)<<3)
+				bit(s.Sent)|bit(s.Completed)<<1|bit(s.Done)<<2|bit(s.Failed)<<3|bit(d.ended)<<4|bit(d.endBad)<<5|bit(d.settled)<<6)
+			for _, f := range d.found {
+				b = append(append(b, byte(f.Nonzero)), f.Digest[:4]...)
+			}
 			b = append(append(b, byte(d.peer.Epoch)), d.peer.Instance...)
 			for _, p := range d.pages {
 				b = append(b, n.of(p))
@@ -134,7 +137,7 @@ func (k *broker) appendShell(b []byte, n *namer) []byte {
 		}
 	}
 	for _, p := range k.parked {
-		b = append(append(b, 'p', p.req, bit(p.bound)|bit(p.sent)<<1|bit(p.said)<<2|bit(p.failed)<<3, byte(p.err), byte(p.count), byte(len(p.queue))), p.ref.Lease[:]...)
+		b = append(append(b, 'p', p.req, bit(p.bound)|bit(p.sent)<<1|bit(p.said)<<2|bit(p.failed)<<3|bit(p.looks)<<4, byte(p.err), byte(p.count), byte(len(p.queue))), p.ref.Lease[:]...)
 		for _, d := range p.core.Sealed() {
 			b = append(b, d...)
 		}

@@ -85,15 +85,26 @@ func (w *world) deliverA(r *request, m wire) {
 		if p == nil || !p.said {
 			return // of no stream that is here
 		}
-		c, err := w.complete(b, p, m.pages)
+		c, err := w.complete(p, m.pages)
 		if err != nil {
 			w.endSend(r, err)
 			return
 		}
 		w.toB(r, wire{kind: wCompletion, completion: c})
-		w.toB(r, wire{kind: wEnd})
-		w.unpark(r, nil)
+		p.looks = true
 	}
+}
+
+// look is the sender's second one, at its pages at rest, and the end of the stream.
+func (w *world) look(r *request, b *broker, p *parked) {
+	for i, want := range p.core.Sealed() {
+		if got := b.mem[p.pages[i]].digest(p.core.RowsOf(uint32(i))); string(got[:]) != string(want) {
+			w.endSend(r, errs.New(errs.Corrupt, "page %d changed after it was sealed", i))
+			return
+		}
+	}
+	w.toB(r, wire{kind: wEnd})
+	w.unpark(r, nil)
 }
 
 func (w *world) endSend(r *request, err error) {
@@ -102,16 +113,10 @@ func (w *world) endSend(r *request, err error) {
 	w.unpark(r, err)
 }
 
-// complete makes the Completion, if the lease was valid throughout and its pages are what was sealed.
-func (w *world) complete(b *broker, p *parked, pages uint32) (*brokerv1.Completion, error) {
+// complete makes the Completion, if the lease was valid throughout.
+func (w *world) complete(p *parked, pages uint32) (*brokerv1.Completion, error) {
 	if p.failed {
 		return nil, errs.New(p.err, "the source lease was lost")
-	}
-	for i, want := range p.core.Sealed() {
-		got := b.mem[p.pages[i]].digest(p.core.RowsOf(uint32(i)))
-		if !w.plan.reqs[p.req].local() && string(got[:]) != string(want) {
-			return nil, errs.New(errs.Corrupt, "page %d changed after it was sealed", i)
-		}
 	}
 	send, err := p.core.Step(transfer.Received{Pages: pages, Bytes: uint64(pages) * pageBytes})
 	if err != nil {
@@ -126,6 +131,8 @@ func (w *world) send(r *request) {
 	b := w.sender()
 	p := b.parkedFor(r.id)
 	switch {
+	case p.looks:
+		w.look(r, b, p)
 	case w.pulls[r.id].cut:
 		w.endSend(r, errs.New(errs.Unavailable, "the receiver is gone"))
 	case p.failed:
@@ -147,7 +154,7 @@ func (w *world) canSend(r *request) bool {
 		return false
 	}
 	p := b.parkedFor(r.id)
-	return p != nil && (w.pulls[r.id].cut || p.failed || len(p.queue) > 0 || p.sent && !p.said)
+	return p != nil && (p.looks || w.pulls[r.id].cut || p.failed || len(p.queue) > 0 || p.sent && !p.said)
 }
 
 // deliverB is a message that reaches the receiving broker.
@@ -162,7 +169,7 @@ func (w *world) deliverB(r *request, m wire) {
 		w.opened(b, h, r, m)
 		return
 	}
-	if d.phase != receiving {
+	if d.phase == over {
 		return
 	}
 	var a transfer.Arrival
@@ -179,12 +186,23 @@ func (w *world) deliverB(r *request, m wire) {
 			a = transfer.Ended{Err: errs.New(m.err, "the sender failed")}
 		}
 	default:
+		if d.phase != receiving {
+			d.ended, d.endBad = true, true
+			return
+		}
 		w.endReceive(b, h, r, errs.New(errs.Corrupt, "out of place"))
 		return
 	}
 	progress, err := d.rx.Step(a)
+	if d.phase != receiving { // no page may come any more
+		d.ended = d.ended || err != nil || progress.Done
+		d.endBad = d.endBad || err != nil
+		return
+	}
 	if err == nil && m.kind == wPart {
 		b.mem[d.pages[m.place]] = m.content
+		f := w.plan.Bug.found(m.content, d.expect.RowsOf(m.place))
+		d.found = append(d.found[:len(d.found):len(d.found)], f)
 	}
 	if err == nil && progress.Landed {
 		_, err = w.step(b, lease.Arrived{Lease: h.ref.Lease, Place: progress.Place})
@@ -194,7 +212,7 @@ func (w *world) deliverB(r *request, m wire) {
 		w.endReceive(b, h, r, err)
 	case progress.Received:
 		w.toA(r, wire{kind: wReceived, pages: d.rx.Pages()})
-	case progress.Done:
+	case progress.Completed:
 		d.completion = d.rx.Completion()
 		d.peer.Epoch = d.completion.GetEpoch()
 		w.report(b, lease.PullEnded{Lease: h.ref.Lease, OK: true})
@@ -292,7 +310,7 @@ func (w *world) handOver(r *request) {
 		w.endReceive(b, h, r, err)
 		return
 	}
-	c, err := w.complete(b, p, uint32(len(p.queue)))
+	c, err := w.complete(p, uint32(len(p.queue)))
 	if err != nil {
 		w.endReceive(b, h, r, err)
 		return
@@ -303,7 +321,7 @@ func (w *world) handOver(r *request) {
 	w.rest(b, h, r)
 }
 
-// verify digests the pages as they are now, and makes them the worker's.
+// verify compares what the pages held when they arrived, and makes them the worker's. Those of a handover are digested now.
 func (w *world) verify(r *request) {
 	b := w.taker()
 	h := b.destFor(r.id)
@@ -317,6 +335,9 @@ func (w *world) verify(r *request) {
 	d.rows = 0
 	for i, p := range pages[:d.expect.Pages] {
 		f := w.plan.Bug.found(b.mem[p.Page], d.expect.RowsOf(uint32(i)))
+		if !r.local() {
+			f = d.found[i]
+		}
 		found, d.rows = append(found, f), d.rows+f.Nonzero
 	}
 	if err := transfer.Verify(d.expect, d.peer, r.secret, d.completion, found); err != nil {
@@ -339,11 +360,54 @@ func (w *world) verify(r *request) {
 			d.owned = g.Pages
 		}
 	}
-	d.phase = over
+	d.phase = settling
+	if r.local() {
+		d.phase, d.settled = over, true
+	}
 	c := proto.Clone(d.completion).(*brokerv1.Completion)
 	c.Mac = nil
 	d.completion = c
 	if r.local() {
 		w.unpark(r, nil)
 	}
+}
+
+// lookAgain is the second look, while the first step may run: the pages at rest are what arrived, and the sender says so of its own.
+func (w *world) lookAgain(r *request) {
+	b := w.taker()
+	h := b.destFor(r.id)
+	d := h.dest
+	d.phase = over
+	err := w.unchanged(b, h)
+	if err == nil && (d.endBad || !d.ended) {
+		err = errs.New(errs.Unavailable, "the sender did not end well")
+	}
+	if err == nil {
+		d.settled = true
+		return
+	}
+	w.note("  %s takes the lease back: %v", b.name(), err)
+	w.closeTaker(r)
+	w.report(b, lease.Revoke{Lease: h.ref.Lease, Kind: errs.KindOf(err), Reason: err.Error()})
+}
+
+func (w *world) unchanged(b *broker, h *held) error {
+	pages := b.table.Pages(h.ref.Lease)
+	if uint32(len(pages)) < h.dest.expect.Pages {
+		return errs.New(errs.Unavailable, "the lease has ended")
+	}
+	for i, p := range pages[:h.dest.expect.Pages] {
+		if f := w.plan.Bug.found(b.mem[p.Page], h.dest.expect.RowsOf(uint32(i))); f != h.dest.found[i] {
+			return errs.New(errs.Corrupt, "page %d changed after it arrived", i)
+		}
+	}
+	return nil
+}
+
+func (w *world) canSettle(r *request) bool {
+	if r.local() || !w.inPhase(r, settling) {
+		return false
+	}
+	p := &w.pulls[r.id]
+	return w.taker().destFor(r.id).dest.ended || p.cut && len(p.toB) == 0
 }

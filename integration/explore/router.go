@@ -55,7 +55,14 @@ func (w *world) verdictPrefill(s say, p *parked) {
 
 func (w *world) canCompare(r *request) bool {
 	c := &w.calls[r.id]
-	return c.out == open && c.decode == dVerdict && (r.solo() || c.prefill == pVerdict)
+	return c.out == open && c.decode == dVerdict && (r.solo() || c.prefill == pVerdict && w.settled(r))
+}
+
+// settled says that decode has heard of the second looks: it gives no token away before.
+func (w *world) settled(r *request) bool {
+	b := w.taker()
+	h := b.destFor(r.id)
+	return b.up && h != nil && h.dest.settled
 }
 
 // compare lets the first token out, or not.

@@ -392,7 +392,7 @@ func (w *world) canOwn(l *wlease) bool {
 		return false
 	}
 	h := b.find(l.ref.Lease)
-	return h == nil || h.dest.phase == over
+	return h == nil || h.dest.phase >= settling
 }
 
 // kernel starts one: it looks at the tags of all that it will touch.

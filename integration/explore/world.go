@@ -104,6 +104,10 @@ type dest struct {
 	seals      []lease.PageSeal // fixed
 	owned      []lease.PageTag  // fixed
 	rows       uint32           // counted in the pages that arrived
+	found      []transfer.Found // by place, digested when the page had landed; fixed
+	ended      bool             // the stream has, after its Completion
+	endBad     bool             // with an error
+	settled    bool             // both sides have looked once more
 }
 
 type phase uint8
@@ -111,8 +115,9 @@ type phase uint8
 const (
 	opening   phase = iota // no mover yet
 	receiving              // a mover may write
-	verifying              // at rest, being digested
-	over                   // owned, or failed
+	verifying              // the Completion is there
+	settling               // owned, and looked at once more
+	over                   // settled, or failed
 )
 
 // parked is the sending side of a Pull.
@@ -125,6 +130,7 @@ type parked struct {
 	queue  []uint32
 	sent   bool // nothing comes after the queue
 	said   bool // Sent is under way
+	looks  bool // the Completion is under way: the pages are looked at once more
 	root   []byte
 	failed bool
 	err    errs.Kind

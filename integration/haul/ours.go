@@ -24,7 +24,7 @@ type Mover struct {
 
 // Puller opens one Pull a run.
 type Puller interface {
-	// Pull brings one admission's pages into their places, steps rx with all that comes, and waits for its end.
+	// Pull brings one admission's pages into their places and steps rx with all that comes, up to the Completion.
 	Pull(ctx context.Context, open *brokerv1.PullOpen, rx *transfer.Receiver) (Pulled, error)
 	Close() error
 }
@@ -34,6 +34,7 @@ type Pulled struct {
 	Completion *brokerv1.Completion
 	Landed     time.Time        // when the last byte was in its place
 	Found      []transfer.Found // what lies in the pages, where the mover looked; nil: digest them now
+	End        func() error     // waits for the sender's second look, which is not on the way to the first token
 }
 
 var movers = map[string]Mover{}
@@ -173,7 +174,8 @@ func (w *ours) Run(ctx context.Context) (Timing, error) {
 	if err := transfer.Verify(e, peer, secret, p.Completion, p.Found); err != nil {
 		return Timing{}, err
 	}
-	return Timing{Moved: p.Landed.Sub(start), Verified: time.Since(start)}, nil
+	t := Timing{Moved: p.Landed.Sub(start), Verified: time.Since(start)}
+	return t, p.End()
 }
 
 // ask is a new admission for all the pages: what must come, and what opens its Pull.

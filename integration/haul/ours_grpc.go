@@ -91,10 +91,9 @@ func (p *grpcPuller) Pull(ctx context.Context, open *brokerv1.PullOpen, rx *tran
 	if err != nil {
 		return Pulled{}, err
 	}
-	defer s.Close()
 	to := &landed{Pages: p.to}
 	c, _, err := s.Receive(to, rx)
-	return Pulled{Completion: c, Landed: to.last}, err
+	return Pulled{Completion: c, Landed: to.last, End: s.End}, err
 }
 
 // Close implements Puller.

@@ -19,7 +19,7 @@ func marshal(a *meshv1.Admission) (*meshv1.SignedAdmission, error) {
 }
 
 // Source is the sending side of one Pull, as a broker's: it implements mover.Source. All pages are sealed, so Next never
-// waits. Pages are digested once more before the Completion.
+// waits. Pages are digested once more after the Completion.
 type Source struct {
 	of   *Sources
 	core *transfer.Source
@@ -65,15 +65,20 @@ func (s *Source) Read(place, off uint32, dst []byte) error {
 
 // Complete implements mover.Source.
 func (s *Source) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
+	send, err := s.core.Step(transfer.Received{Pages: pages, Bytes: size})
+	return send.Completion, err
+}
+
+// Settle implements mover.Source.
+func (s *Source) Settle() error {
 	for i, want := range s.of.seals {
 		f, err := s.of.find(i)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if f.Digest != want.Digest {
-			return nil, errs.New(errs.Corrupt, "page %d changed after it was sealed", i)
+			return errs.New(errs.Corrupt, "page %d changed after it was sealed", i)
 		}
 	}
-	send, err := s.core.Step(transfer.Received{Pages: pages, Bytes: size})
-	return send.Completion, err
+	return nil
 }

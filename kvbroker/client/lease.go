@@ -161,6 +161,12 @@ func (l *Lease) Finish(ctx context.Context, pages []Seal, rows uint32) (Finish, 
 	return Finish{Root: r.Root, Pages: r.Pages, Rows: r.Rows}, nil
 }
 
+// AwaitSettled waits for the second look at the pages of a DESTINATION lease that is owned: no token may leave before it.
+func (l *Lease) AwaitSettled(ctx context.Context) error {
+	_, err := l.c.rpc.AwaitSettled(ctx, &brokerv1.AwaitSettledRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.spoken()})
+	return errs.FromStatus(err)
+}
+
 // AwaitOwned waits until the pages of a DESTINATION lease have arrived and were verified.
 func (l *Lease) AwaitOwned(ctx context.Context) (*Owned, error) {
 	r, err := l.c.rpc.AwaitOwned(ctx, &brokerv1.AwaitOwnedRequest{Attach: l.c.token, Lease: l.ID, Epoch: l.spoken()})

@@ -36,6 +36,7 @@ type Stream struct {
 	cs   grpc.ClientStream
 	stop context.CancelFunc
 	view View // of a Pull by shared memory: the sender's pool
+	rx   *transfer.Receiver
 }
 
 // Open opens a Pull and returns when the peer has attached it. ctx bounds the whole Pull; its end, or Close, tells the
@@ -90,19 +91,35 @@ func (s *Stream) receive(in *incoming) error {
 	return err
 }
 
-// Receive takes pages until the peer says that it has sent all, acknowledges them, and returns the Completion with which
-// the stream ended well. rx decides what may come next; it is fresh. On error nothing of what arrived may be used. It is
-// called once.
+// Receive takes pages until the peer says that it has sent all, acknowledges them, and returns the Completion. rx decides
+// what may come next; it is fresh. On error nothing of what arrived may be used. It is called once; when it has returned,
+// nothing touches the pages any more, on either side.
 func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Completion, Moved, error) {
-	defer s.Close()
-	r := reception{Stream: s, dst: dst, rx: rx}
+	s.rx = rx
+	r := reception{Stream: s, dst: dst}
 	for {
-		done, err := r.next()
+		p, err := r.next()
+		if err == nil && p.Done {
+			err = errs.New(errs.Internal, "pull: ended before its completion")
+		}
 		if err != nil {
+			s.Close()
 			return nil, r.moved(), err
 		}
-		if done {
+		if p.Completed {
 			return rx.Completion(), r.moved(), nil
+		}
+	}
+}
+
+// End waits for the end of the stream after its Completion: nil when the sender has looked at its pages once more, and they
+// are still what was sealed. It is called once, after a Receive without error.
+func (s *Stream) End() error {
+	defer s.Close()
+	r := reception{Stream: s, over: true}
+	for {
+		if p, err := r.next(); err != nil || p.Done {
+			return err
 		}
 	}
 }
@@ -111,7 +128,7 @@ func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Comp
 type reception struct {
 	*Stream
 	dst         Destination
-	rx          *transfer.Receiver
+	over        bool              // no page may come any more
 	progress    transfer.Progress // of the part that is being received
 	first, last time.Time
 }
@@ -121,33 +138,33 @@ func (r *reception) moved() Moved {
 }
 
 // next takes one message.
-func (r *reception) next() (done bool, err error) {
+func (r *reception) next() (p transfer.Progress, err error) {
 	resp := &brokerv1.PullResponse{}
 	in := &incoming{msg: resp, place: r.place}
 	switch err := receive(r.cs, in); {
 	case errors.Is(err, io.EOF):
 		return r.step(transfer.Ended{})
 	case err != nil && in.err != nil: // not the stream's end: what came is wrong
-		return false, err
+		return p, err
 	case err != nil:
 		return r.step(transfer.Ended{Err: err})
 	}
 	if in.part {
 		r.mark()
 		if r.progress.Landed {
-			return false, r.dst.Landed(r.progress.Place)
+			return p, r.dst.Landed(r.progress.Place)
 		}
-		return false, nil
+		return p, nil
 	}
 	switch k := resp.Kind.(type) {
 	case *brokerv1.PullResponse_Page:
-		return false, r.copy(k.Page.GetPlace(), k.Page.GetPage())
+		return p, r.copy(k.Page.GetPlace(), k.Page.GetPage())
 	case *brokerv1.PullResponse_Sent:
 		return r.step(transfer.Sent{Pages: k.Sent.GetPages()})
 	case *brokerv1.PullResponse_Completion:
 		return r.step(transfer.Completed{Completion: k.Completion})
 	}
-	return false, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", resp.Kind)
+	return p, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", resp.Kind)
 }
 
 // mark keeps when something of the pages came.
@@ -157,17 +174,20 @@ func (r *reception) mark() {
 	}
 }
 
-func (r *reception) step(a transfer.Arrival) (done bool, err error) {
+func (r *reception) step(a transfer.Arrival) (transfer.Progress, error) {
 	p, err := r.rx.Step(a)
 	if err == nil && p.Received {
 		err = r.send(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Received{
 			Received: &brokerv1.PullReceived{Pages: r.rx.Pages(), Bytes: r.rx.Bytes()}}})
 	}
-	return p.Done, err
+	return p, err
 }
 
 // place names the memory of a part that the core takes.
 func (r *reception) place(place, off, n uint32) ([]byte, error) {
+	if r.over {
+		return nil, errs.New(errs.Corrupt, "pull: a part of page %d after the completion", place)
+	}
 	if r.view != nil {
 		return nil, errs.New(errs.Corrupt, "pull: a part of page %d, which is in the sender's pool", place)
 	}

@@ -20,6 +20,8 @@ type Source interface {
 	Read(place, off uint32, dst []byte) error
 	// Complete makes the Completion after the receiver has acknowledged so many pages and bytes.
 	Complete(pages uint32, bytes uint64) (*brokerv1.Completion, error)
+	// Settle looks at the pages once more, after the Completion went out: an error when one is not what was sealed.
+	Settle() error
 }
 
 // ServerStream is the part of a gRPC stream that Serve needs.
@@ -45,7 +47,8 @@ func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
 }
 
 // Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
-// Completion. When it returns, page memory is not read any more.
+// Completion; then the source's second look, whose result is the stream's end. When it returns, page memory is not read any
+// more.
 func Serve(stream ServerStream, src Source, pageBytes uint32) error {
 	return serve(stream, src, pageBytes, func(stream ServerStream, src Source, place uint32) error {
 		return sendPage(stream, src, place, pageBytes)
@@ -108,7 +111,10 @@ func complete(stream ServerStream, src Source) error {
 		return err
 	}
 	err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Completion{Completion: c}})
-	return errs.FromStatus(err)
+	if err != nil {
+		return errs.FromStatus(err)
+	}
+	return src.Settle()
 }
 
 func receiveFrom(stream ServerStream, req *brokerv1.PullRequest) error {

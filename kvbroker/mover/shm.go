@@ -29,6 +29,8 @@ func OpenShared(ctx context.Context, conn grpc.ClientConnInterface, open *broker
 // copy brings a page that the sender has named.
 func (r *reception) copy(place, page uint32) error {
 	switch {
+	case r.over:
+		return errs.New(errs.Corrupt, "pull: page %d after the completion", place)
 	case r.view == nil:
 		return errs.New(errs.Corrupt, "pull: page %d comes without its bytes", place)
 	case page >= r.view.Pages():

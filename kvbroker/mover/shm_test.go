@@ -22,8 +22,7 @@ func share(t *testing.T, p *pages, serve func(ServerStream) error) (*brokerv1.Co
 	if err != nil {
 		return nil, Moved{}, err
 	}
-	defer s.Close()
-	return s.Receive(p, p.receiver())
+	return receiveAll(s, p)
 }
 
 func TestPagesAreCopiedFromTheSendersPool(t *testing.T) {

@@ -56,6 +56,7 @@ type pages struct {
 	failNext  error
 	failRead  error
 	failPage  error
+	unsettled error
 	completed *brokerv1.Completion
 	next      int
 }
@@ -87,6 +88,8 @@ func (p *pages) Read(place, off uint32, dst []byte) error {
 	copy(dst, p.from[place][off:])
 	return p.failRead
 }
+
+func (p *pages) Settle() error { return p.unsettled }
 
 func (p *pages) Complete(n uint32, bytes uint64) (*brokerv1.Completion, error) {
 	if want := uint64(len(p.from) * len(p.from[0])); n != uint32(len(p.from)) || bytes != want {
@@ -142,8 +145,17 @@ func move(t *testing.T, p *pages, serve func(ServerStream) error) (*brokerv1.Com
 	if err != nil {
 		return nil, Moved{}, err
 	}
+	return receiveAll(s, p)
+}
+
+// receiveAll takes the pages, the Completion and the end.
+func receiveAll(s *Stream, p *pages) (*brokerv1.Completion, Moved, error) {
 	defer s.Close()
-	return s.Receive(p, p.receiver())
+	c, m, err := s.Receive(p, p.receiver())
+	if err == nil {
+		err = s.End()
+	}
+	return c, m, err
 }
 
 func TestPagesMove(t *testing.T) {
@@ -193,6 +205,23 @@ func TestReceiveFails(t *testing.T) {
 		{"with the sender's own error, before the last page", func(p *pages) { p.failNext = lost }, nil, errs.Limit},
 		{"with the sender's own error, inside a page", func(p *pages) { p.failRead = lost }, nil, errs.Limit},
 		{"with the destination's own error", func(p *pages) { p.failPage = errs.New(errs.Stale, "the lease has ended") }, nil, errs.Stale},
+		{"with the sender's second look", func(p *pages) { p.unsettled = errs.New(errs.Corrupt, "page 1 changed") }, nil, errs.Corrupt},
+		{"when a page follows the completion", nil, func(p *pages) func(ServerStream) error {
+			return func(s ServerStream) error {
+				if err := p.serve(s); err != nil {
+					return err
+				}
+				return sendPage(s, p, 0, uint32(len(p.from[0])))
+			}
+		}, errs.Corrupt},
+		{"when a second completion comes", nil, func(p *pages) func(ServerStream) error {
+			return func(s ServerStream) error {
+				if err := p.serve(s); err != nil {
+					return err
+				}
+				return s.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Completion{Completion: p.completed}})
+			}
+		}, errs.Corrupt},
 		{"when the stream ends OK at once", nil, func(*pages) func(ServerStream) error {
 			return func(s ServerStream) error { _, err := ReceiveOpen(s); return err }
 		}, errs.Corrupt},
@@ -214,7 +243,6 @@ func TestReceiveFails(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := newPages(2, 1000)
-			rx := p.receiver()
 			if tt.pages != nil {
 				tt.pages(p)
 			}
@@ -224,8 +252,7 @@ func TestReceiveFails(t *testing.T) {
 			}
 			s, err := Open(t.Context(), dial(t, serve), &brokerv1.PullOpen{})
 			if err == nil {
-				_, _, err = s.Receive(p, rx)
-				s.Close()
+				_, _, err = receiveAll(s, p)
 			}
 			if err == nil || errs.KindOf(err) != tt.want {
 				t.Errorf("Receive = %v (%v), want %v", err, errs.KindOf(err), tt.want)
@@ -264,6 +291,7 @@ type waiting struct{}
 
 func (waiting) Next(ctx context.Context) (uint32, error)              { <-ctx.Done(); return 0, ctx.Err() }
 func (waiting) Read(uint32, uint32, []byte) error                     { return nil }
+func (waiting) Settle() error                                         { return nil }
 func (waiting) Complete(uint32, uint64) (*brokerv1.Completion, error) { return nil, nil }
 
 func TestLocalMovesNothing(t *testing.T) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -22,6 +23,8 @@ import (
 type pull interface {
 	// Receive brings the pages and the Completion; when it returns, nothing writes to dst any more.
 	Receive(dst mover.Destination, rx *transfer.Receiver) (*brokerv1.Completion, mover.Moved, error)
+	// End waits for the sender's second look at its pages, after a Receive without error.
+	End() error
 	// Close ends the Pull; before its Completion the other side hears of a cancel at once.
 	Close()
 }
@@ -41,9 +44,14 @@ type destination struct {
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
-	done   chan struct{}
-	owned  *brokerv1.AwaitOwnedResponse // after done
-	err    error                        // after done
+	looks  sync.WaitGroup
+	found  []*transfer.Found // by place, what arrived; written once each by Copy or by a look, read after looks
+
+	done      chan struct{}
+	owned     *brokerv1.AwaitOwnedResponse // after done
+	err       error                        // after done
+	settled   chan struct{}
+	unsettled error // after settled: nil when both sides have looked once more
 
 	failure error            // why the lease ended before it was owned; guarded by the Broker's mu
 	seals   []lease.PageSeal // of whole pages that came and were verified; guarded by the Broker's mu
@@ -65,15 +73,28 @@ func (d *destination) Page(place uint32) ([]byte, error) {
 	return d.b.pool.Page(d.pages[place]), nil
 }
 
-// Landed implements [mover.Destination].
+// Landed implements [mover.Destination]. The page is digested beside what still comes.
 func (d *destination) Landed(place uint32) error {
+	if err := d.arrived(place); err != nil {
+		return err
+	}
+	d.looks.Go(func() {
+		f, err := d.look(d.pages[place], place)
+		if err == nil {
+			d.found[place] = &f
+		}
+	})
+	return nil
+}
+
+func (d *destination) arrived(place uint32) error {
 	if d.b.lostArrival(d.pages[place]) {
 		return nil
 	}
 	return d.b.step(lease.Arrived{Lease: d.id, Place: place})
 }
 
-// Copy implements [mover.Destination].
+// Copy implements [mover.Destination]. What is digested is what is stored.
 func (d *destination) Copy(place uint32, from []byte) error {
 	to, err := d.Page(place)
 	if err != nil {
@@ -82,34 +103,66 @@ func (d *destination) Copy(place uint32, from []byte) error {
 	if err := d.b.turns.take(d.ctx, d.ticket.Tenant); err != nil {
 		return errs.Mark(err, errs.Unavailable)
 	}
-	_, _, err = engine.CopyPage(d.b.cfg.Layout, to, from, d.expect.RowsOf(place), d.b.keys)
+	sum, nonzero, err := engine.CopyPage(d.b.cfg.Layout, to, from, d.expect.RowsOf(place), d.b.keys)
 	d.b.turns.done()
 	if err != nil {
 		return err
 	}
-	return d.Landed(place)
+	d.found[place] = &transfer.Found{Digest: sum, Nonzero: nonzero}
+	return d.arrived(place)
 }
 
-// run takes the pages, checks them, and makes them the worker's. It owns p.
+// look digests what lies in a page now.
+func (d *destination) look(page, place uint32) (transfer.Found, error) {
+	if err := d.b.turns.take(d.ctx, d.ticket.Tenant); err != nil {
+		return transfer.Found{}, errs.Mark(err, errs.Unavailable)
+	}
+	defer d.b.turns.done()
+	sum, nonzero, err := engine.PageSum(d.b.cfg.Layout, d.b.pool.Page(page), d.expect.RowsOf(place), d.b.keys)
+	return transfer.Found{Digest: sum, Nonzero: nonzero}, err
+}
+
+// run takes the pages, checks them, makes them the worker's, and looks at them once more. It owns p.
 func (d *destination) run(p pull) {
 	defer d.cancel(nil)
-	defer close(d.done)
 	owned, err := d.receive(p)
+	d.looks.Wait()
 	if d.local != nil {
 		d.b.unpark(d.local, err)
 	}
+	if err != nil {
+		err = d.cause(err)
+	}
+	d.owned, d.err = owned, err
+	close(d.done)
+	if err == nil {
+		err = d.settle(p)
+	}
+	p.Close()
+	d.end(err)
+	d.unsettled = err
+	close(d.settled)
+}
+
+// cause is the lease's own end, of which the broken Pull is the effect.
+func (d *destination) cause(err error) error {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	if d.failure != nil {
+		return d.failure
+	}
+	return err
+}
+
+// end puts on record how the transfer ended.
+func (d *destination) end(err error) {
 	d.b.mu.Lock()
 	defer d.b.mu.Unlock()
 	if err == nil {
-		d.b.recordDestination(d, owned, nil)
-		d.owned = owned
+		d.b.recordDestination(d, d.owned, nil)
 		return
 	}
-	if d.failure != nil { // the lease's own end is the cause, the broken Pull its effect
-		err = d.failure
-	}
 	d.b.recordDestination(d, nil, err)
-	d.err = err
 	d.b.metrics.refused("pull", err)
 	if errs.KindOf(err) == errs.Corrupt {
 		d.b.metrics.incident("transfer")
@@ -120,7 +173,9 @@ func (d *destination) run(p pull) {
 
 func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
 	c, moved, err := p.Receive(d, transfer.NewReceiver(d.expect))
-	p.Close()
+	if err != nil {
+		p.Close()
+	}
 	d.b.metrics.pulled(moved.Bytes)
 	if err != nil {
 		d.giveUp(err)
@@ -189,26 +244,80 @@ func digestsOf(found []transfer.Found) [][]byte {
 	return out
 }
 
-// find digests the pages as they are now.
+// find is what the pages held when they arrived. Those of a handover, and those whose arrival nobody noticed, are digested now.
 func (d *destination) find() (found []transfer.Found, rows uint32, err error) {
-	d.b.mu.Lock()
-	pages := d.b.table.Pages(d.id)
-	d.b.mu.Unlock()
-	if uint64(len(pages)) < uint64(d.expect.Pages) {
-		return nil, 0, errs.New(errs.Unavailable, "verify: the lease has ended")
+	d.looks.Wait()
+	pages, err := d.moved()
+	if err != nil {
+		return nil, 0, err
 	}
-	for i, p := range pages[:d.expect.Pages] {
-		if d.ctx.Err() != nil {
-			return nil, 0, errs.Mark(context.Cause(d.ctx), errs.Unavailable)
+	for place, page := range pages {
+		if d.found[place] == nil {
+			f, err := d.look(page.Page, uint32(place))
+			if err != nil {
+				return nil, 0, err
+			}
+			d.found[place] = &f
 		}
-		sum, nonzero, err := engine.PageSum(d.b.cfg.Layout, d.b.pool.Page(p.Page), d.expect.RowsOf(uint32(i)), d.b.keys)
-		if err != nil {
-			return nil, 0, err
-		}
-		found = append(found, transfer.Found{Digest: sum, Nonzero: nonzero})
-		rows += nonzero
+		found = append(found, *d.found[place])
+		rows += d.found[place].Nonzero
 	}
 	return found, rows, nil
+}
+
+// moved are the lease's pages that came from prefill.
+func (d *destination) moved() ([]lease.PageTag, error) {
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	pages := d.b.table.Pages(d.id)
+	if uint64(len(pages)) < uint64(d.expect.Pages) {
+		return nil, errs.New(errs.Unavailable, "verify: the lease has ended")
+	}
+	return pages[:d.expect.Pages], nil
+}
+
+// settle is the second look: the pages are digested at rest once more, while the worker's first step runs, and the sender
+// says the same of its own. A difference takes the lease back.
+func (d *destination) settle(p pull) error {
+	err := d.unchanged()
+	if ended := p.End(); err == nil {
+		err = ended
+	}
+	if err == nil {
+		return nil
+	}
+	d.b.mu.Lock()
+	defer d.b.mu.Unlock()
+	if d.failure != nil {
+		return d.failure
+	}
+	d.b.reportLocked(lease.Revoke{Lease: d.id, Kind: errs.KindOf(err), Reason: err.Error()})
+	return err
+}
+
+// unchanged compares the pages at rest with what arrived. Pages of a handover were looked at for the first time just now.
+func (d *destination) unchanged() error {
+	if d.local != nil || fault.Off(fault.Digest) {
+		return nil
+	}
+	pages, err := d.moved()
+	if err != nil {
+		return err
+	}
+	for place, page := range pages {
+		f, err := d.look(page.Page, uint32(place))
+		if err != nil {
+			return err
+		}
+		if f == *d.found[place] {
+			continue
+		}
+		if _, err := d.moved(); err != nil { // its end let others have the page
+			return err
+		}
+		return errs.New(errs.Corrupt, "settle: page %d has digest %s at rest, arrived with %s", place, f.Digest, d.found[place].Digest)
+	}
+	return nil
 }
 
 // grant makes the pages the worker's. The digests of whole ones are kept for the check at their end.

@@ -308,6 +308,15 @@ func fill(t *testing.T, c *client.Client, l *client.Lease, r *request) client.Fi
 	return f
 }
 
+// bothLooks waits for both looks at the pages.
+func bothLooks(t *testing.T, l *client.Lease) error {
+	t.Helper()
+	if _, err := l.AwaitOwned(t.Context()); err != nil {
+		return err
+	}
+	return l.AwaitSettled(t.Context())
+}
+
 func retire(t *testing.T, l *client.Lease, ok bool) {
 	t.Helper()
 	if err := l.Retire(context.Background(), ok, "test", nil); err != nil {

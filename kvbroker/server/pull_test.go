@@ -34,6 +34,9 @@ func TestPagesArriveVerified(t *testing.T) {
 					t.Fatal(err)
 				}
 				checkOwned(t, k, r, o, fin)
+				if err := dst.AwaitSettled(t.Context()); err != nil {
+					t.Errorf("AwaitSettled = %v", err)
+				}
 				retire(t, src, true)
 				retire(t, dst, true)
 				k.baseline(t)
@@ -152,8 +155,7 @@ func TestFlippedByteIsNeverOwned(t *testing.T) {
 					k.d.Mapping().Page(dst.Pages[place])[100] ^= 1
 				}
 			}
-			_, err := dst.AwaitOwned(t.Context())
-			wantKind(t, "AwaitOwned", err, errs.Corrupt)
+			wantKind(t, "the wait for both looks", bothLooks(t, dst), errs.Corrupt)
 			within(t, "revoke of the destination", dst.Revoked())
 			if got := k.b1.count(t, MetricIncidents, "kind", "transfer"); got != 1 {
 				t.Errorf("%d transfer incidents, want 1", got)

@@ -185,7 +185,8 @@ func (b *Broker) reserveDestination(ctx context.Context, c *call, a *meshv1.Admi
 // attachPull opens the Pull of a destination, and leaves a goroutine to receive it. ctx bounds the opening only.
 func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, ticket *meshv1.SignedAdmission,
 	expect *transfer.Expectation, pages []lease.PageTag) error {
-	d := &destination{b: b, h: h, id: h.id, ticket: a, mover: a.Mover, expect: expect, peer: b.own, done: make(chan struct{})}
+	d := &destination{b: b, h: h, id: h.id, ticket: a, mover: a.Mover, expect: expect, peer: b.own,
+		done: make(chan struct{}), settled: make(chan struct{}), found: make([]*transfer.Found, expect.Pages)}
 	for _, p := range pages {
 		d.pages = append(d.pages, p.Page)
 	}
@@ -212,8 +213,9 @@ func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, t
 		b.mu.Lock()
 		b.recordDestination(d, nil, err)
 		b.mu.Unlock()
-		d.err = err
+		d.err, d.unsettled = err, err
 		close(d.done)
+		close(d.settled)
 		return err
 	}
 	b.wg.Go(func() { d.run(p) })

@@ -216,14 +216,11 @@ func (p *parked) Read(place, off uint32, dst []byte) error {
 	return nil
 }
 
-// Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose; and
-// when a page is not any more what was sealed.
+// Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose.
 func (p *parked) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
-	if err := p.unchanged(); err != nil {
-		return nil, err
-	}
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
+	p.drained = true // who has acknowledged all pages reads none any more
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -238,10 +235,10 @@ func (p *parked) Complete(pages uint32, size uint64) (*brokerv1.Completion, erro
 	return p.forge(send.Completion), nil
 }
 
-// unchanged digests the pages once more after the last was sealed. The receiver digests what it got; but a page that
-// changed after it was sent was still read here, for the rows of every later page. A local Pull's receiver digests these
-// very pages itself.
-func (p *parked) unchanged() error {
+// Settle implements [mover.Source]: it digests the pages once more after the last was sealed. The receiver digests what it
+// got; but a page that changed after it was sent was still read here, for the rows of every later page. A local Pull's
+// receiver digests these very pages itself.
+func (p *parked) Settle() error {
 	if p.local || fault.Off(fault.Digest) {
 		return nil
 	}
@@ -250,7 +247,11 @@ func (p *parked) unchanged() error {
 	p.b.mu.Unlock()
 	defer p.b.cfg.Boundary.Observed(boundary.P2, boundary.SourceChanged, "")
 	for i, want := range sealed {
+		if err := p.b.turns.take(p.b.ctx, p.admission.Tenant); err != nil {
+			return errs.Mark(err, errs.Unavailable)
+		}
 		got, _, err := engine.PageSum(p.b.cfg.Layout, p.b.pool.Page(pages[i].Page), p.core.RowsOf(uint32(i)), p.b.keys)
+		p.b.turns.done()
 		if err != nil {
 			return err
 		}

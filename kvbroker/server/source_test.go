@@ -11,8 +11,14 @@ import (
 )
 
 func TestPageThatChangesAfterItWasSentFailsThePull(t *testing.T) {
-	k := newPair(t, meshv1.Mover_MOVER_GRPC, func(c *Config) { c.CheckShare = 0 })
-	r := newRequest(t, 190, 4, meshv1.Mover_MOVER_GRPC)
+	for _, m := range []meshv1.Mover{meshv1.Mover_MOVER_GRPC, shm} {
+		t.Run(m.String(), func(t *testing.T) { pageChangesAfterItWasSent(t, m) })
+	}
+}
+
+func pageChangesAfterItWasSent(t *testing.T, m meshv1.Mover) {
+	k := newPair(t, m, func(c *Config) { c.CheckShare = 0 })
+	r := newRequest(t, 190, 4, m)
 	dst, src := r.decode(t, k.d), r.prefill(t, k.p)
 	if err := src.Seal(t.Context(), []client.Seal{compute(t, k.p, src, r.ids, 0, 64)}); err != nil {
 		t.Fatal(err)
@@ -23,8 +29,8 @@ func TestPageThatChangesAfterItWasSentFailsThePull(t *testing.T) {
 	if _, err := src.Finish(t.Context(), rest, r.rows()); err != nil {
 		t.Fatal(err)
 	}
-	_, err := dst.AwaitOwned(t.Context())
-	wantKind(t, "AwaitOwned", err, errs.Corrupt)
+	wantKind(t, "the wait for both looks", bothLooks(t, dst), errs.Corrupt)
+	within(t, "revoke of the destination", dst.Revoked())
 	if got := k.b0.count(t, MetricIncidents, "kind", "source"); got != 1 {
 		t.Errorf("%d source incidents, want 1", got)
 	}

@@ -127,6 +127,24 @@ func (s *workerService) AwaitOwned(ctx context.Context, req *brokerv1.AwaitOwned
 	}
 }
 
+// AwaitSettled implements WorkerService.
+func (s *workerService) AwaitSettled(ctx context.Context, req *brokerv1.AwaitSettledRequest) (*brokerv1.AwaitSettledResponse, error) {
+	ref, err := s.b.refOf(req.Attach, req.Lease, req.Epoch)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.b.destinationOf(ref)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-d.settled:
+		return &brokerv1.AwaitSettledResponse{}, d.unsettled
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 func (b *Broker) destinationOf(ref lease.Ref) (*destination, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

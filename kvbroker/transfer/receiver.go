@@ -47,7 +47,10 @@ type Progress struct {
 	Landed   bool   // a page is complete once this part is stored
 	Place    uint32 // which
 	Received bool   // answer with PullReceived{Pages(), Bytes()}
-	Done     bool   // the stream has ended well: digest what has arrived, and Verify
+	// Completed: the Completion has come, and no page will. What has arrived can be verified; it is settled only when the
+	// stream is Done.
+	Completed bool
+	Done      bool // the stream has ended well
 }
 
 // NewReceiver follows a transfer that must bring e.
@@ -135,7 +138,7 @@ func (r *Receiver) completed(a Completed) (Progress, error) {
 		return Progress{}, errs.New(errs.Corrupt, "pull: an empty completion")
 	}
 	r.completion = a.Completion
-	return Progress{}, nil
+	return Progress{Completed: true}, nil
 }
 
 func (r *Receiver) ended(a Ended) (Progress, error) {
@@ -155,10 +158,5 @@ func (r *Receiver) Pages() uint32 { return r.place }
 // Bytes that have arrived.
 func (r *Receiver) Bytes() uint64 { return r.bytes }
 
-// Completion of a Pull that is Done; nil before.
-func (r *Receiver) Completion() *brokerv1.Completion {
-	if !r.done {
-		return nil
-	}
-	return r.completion
-}
+// Completion that has come; nil before.
+func (r *Receiver) Completion() *brokerv1.Completion { return r.completion }

@@ -27,11 +27,11 @@ func TestReceiverFollowsAGoodStream(t *testing.T) {
 		{Part{0, 60, 40}, Progress{Landed: true, Place: 0}},
 		{Part{1, 0, 100}, Progress{Landed: true, Place: 1}},
 		{Sent{2}, Progress{Received: true}},
-		{Completed{c}, Progress{}},
+		{Completed{c}, Progress{Completed: true}},
 		{Ended{}, Progress{Done: true}},
 	} {
-		if done := r.Completion(); done != nil {
-			t.Fatalf("a completion before the end: %v", done)
+		if got := r.Completion(); (got != nil) != (i == 5) {
+			t.Fatalf("before arrival %d the completion is %v", i, got)
 		}
 		got, err := r.Step(tt.a)
 		if err != nil || got != tt.want {

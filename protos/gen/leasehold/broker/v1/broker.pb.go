@@ -658,6 +658,102 @@ func (x *AwaitOwnedRequest) GetEpoch() uint64 {
 	return 0
 }
 
+type AwaitSettledRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attach        []byte                 `protobuf:"bytes,1,opt,name=attach,proto3" json:"attach,omitempty"`
+	Lease         []byte                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Epoch         uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitSettledRequest) Reset() {
+	*x = AwaitSettledRequest{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitSettledRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitSettledRequest) ProtoMessage() {}
+
+func (x *AwaitSettledRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitSettledRequest.ProtoReflect.Descriptor instead.
+func (*AwaitSettledRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *AwaitSettledRequest) GetAttach() []byte {
+	if x != nil {
+		return x.Attach
+	}
+	return nil
+}
+
+func (x *AwaitSettledRequest) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *AwaitSettledRequest) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+type AwaitSettledResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AwaitSettledResponse) Reset() {
+	*x = AwaitSettledResponse{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AwaitSettledResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AwaitSettledResponse) ProtoMessage() {}
+
+func (x *AwaitSettledResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AwaitSettledResponse.ProtoReflect.Descriptor instead.
+func (*AwaitSettledResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{10}
+}
+
 type AwaitOwnedResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Completion    *Completion            `protobuf:"bytes,1,opt,name=completion,proto3" json:"completion,omitempty"`                             // as verified, without its MAC
@@ -673,7 +769,7 @@ type AwaitOwnedResponse struct {
 
 func (x *AwaitOwnedResponse) Reset() {
 	*x = AwaitOwnedResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[9]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -685,7 +781,7 @@ func (x *AwaitOwnedResponse) String() string {
 func (*AwaitOwnedResponse) ProtoMessage() {}
 
 func (x *AwaitOwnedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[9]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -698,7 +794,7 @@ func (x *AwaitOwnedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AwaitOwnedResponse.ProtoReflect.Descriptor instead.
 func (*AwaitOwnedResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AwaitOwnedResponse) GetCompletion() *Completion {
@@ -764,7 +860,7 @@ type Fault struct {
 
 func (x *Fault) Reset() {
 	*x = Fault{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[10]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -776,7 +872,7 @@ func (x *Fault) String() string {
 func (*Fault) ProtoMessage() {}
 
 func (x *Fault) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[10]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -789,7 +885,7 @@ func (x *Fault) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Fault.ProtoReflect.Descriptor instead.
 func (*Fault) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Fault) GetPage() uint32 {
@@ -842,7 +938,7 @@ type RetireRequest struct {
 
 func (x *RetireRequest) Reset() {
 	*x = RetireRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[11]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +950,7 @@ func (x *RetireRequest) String() string {
 func (*RetireRequest) ProtoMessage() {}
 
 func (x *RetireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[11]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +963,7 @@ func (x *RetireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireRequest.ProtoReflect.Descriptor instead.
 func (*RetireRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{11}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RetireRequest) GetAttach() []byte {
@@ -927,7 +1023,7 @@ type RetireResponse struct {
 
 func (x *RetireResponse) Reset() {
 	*x = RetireResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[12]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -939,7 +1035,7 @@ func (x *RetireResponse) String() string {
 func (*RetireResponse) ProtoMessage() {}
 
 func (x *RetireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[12]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -952,7 +1048,7 @@ func (x *RetireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetireResponse.ProtoReflect.Descriptor instead.
 func (*RetireResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{12}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{14}
 }
 
 type RefuseRequest struct {
@@ -967,7 +1063,7 @@ type RefuseRequest struct {
 
 func (x *RefuseRequest) Reset() {
 	*x = RefuseRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[13]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -979,7 +1075,7 @@ func (x *RefuseRequest) String() string {
 func (*RefuseRequest) ProtoMessage() {}
 
 func (x *RefuseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[13]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -992,7 +1088,7 @@ func (x *RefuseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseRequest.ProtoReflect.Descriptor instead.
 func (*RefuseRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{13}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RefuseRequest) GetAttach() []byte {
@@ -1031,7 +1127,7 @@ type RefuseResponse struct {
 
 func (x *RefuseResponse) Reset() {
 	*x = RefuseResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[14]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1139,7 @@ func (x *RefuseResponse) String() string {
 func (*RefuseResponse) ProtoMessage() {}
 
 func (x *RefuseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[14]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1152,7 @@ func (x *RefuseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefuseResponse.ProtoReflect.Descriptor instead.
 func (*RefuseResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{14}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{16}
 }
 
 type WatchRequest struct {
@@ -1068,7 +1164,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[15]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1080,7 +1176,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[15]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1093,7 +1189,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{15}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchRequest) GetAttach() []byte {
@@ -1116,7 +1212,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[16]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1128,7 +1224,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[16]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1141,7 +1237,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{16}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchResponse) GetEvent() isWatchResponse_Event {
@@ -1197,7 +1293,7 @@ type Pool struct {
 
 func (x *Pool) Reset() {
 	*x = Pool{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[17]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1209,7 +1305,7 @@ func (x *Pool) String() string {
 func (*Pool) ProtoMessage() {}
 
 func (x *Pool) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[17]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1222,7 +1318,7 @@ func (x *Pool) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pool.ProtoReflect.Descriptor instead.
 func (*Pool) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{17}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pool) GetPages() uint32 {
@@ -1264,7 +1360,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[18]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1372,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[18]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1385,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{18}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Revoked) GetLease() []byte {
@@ -1337,7 +1433,7 @@ type Completion struct {
 
 func (x *Completion) Reset() {
 	*x = Completion{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[19]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1445,7 @@ func (x *Completion) String() string {
 func (*Completion) ProtoMessage() {}
 
 func (x *Completion) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[19]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1458,7 @@ func (x *Completion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Completion.ProtoReflect.Descriptor instead.
 func (*Completion) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{19}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Completion) GetAdmissionId() []byte {
@@ -1489,7 +1585,7 @@ type BrokerIdentity struct {
 
 func (x *BrokerIdentity) Reset() {
 	*x = BrokerIdentity{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[20]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1501,7 +1597,7 @@ func (x *BrokerIdentity) String() string {
 func (*BrokerIdentity) ProtoMessage() {}
 
 func (x *BrokerIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[20]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1514,7 +1610,7 @@ func (x *BrokerIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BrokerIdentity.ProtoReflect.Descriptor instead.
 func (*BrokerIdentity) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{20}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *BrokerIdentity) GetName() string {
@@ -1603,7 +1699,7 @@ type HandshakeRequest struct {
 
 func (x *HandshakeRequest) Reset() {
 	*x = HandshakeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[21]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1615,7 +1711,7 @@ func (x *HandshakeRequest) String() string {
 func (*HandshakeRequest) ProtoMessage() {}
 
 func (x *HandshakeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[21]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1628,7 +1724,7 @@ func (x *HandshakeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandshakeRequest.ProtoReflect.Descriptor instead.
 func (*HandshakeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{21}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HandshakeRequest) GetFrom() *BrokerIdentity {
@@ -1647,7 +1743,7 @@ type HandshakeResponse struct {
 
 func (x *HandshakeResponse) Reset() {
 	*x = HandshakeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[22]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1755,7 @@ func (x *HandshakeResponse) String() string {
 func (*HandshakeResponse) ProtoMessage() {}
 
 func (x *HandshakeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[22]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1768,7 @@ func (x *HandshakeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandshakeResponse.ProtoReflect.Descriptor instead.
 func (*HandshakeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{22}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *HandshakeResponse) GetFrom() *BrokerIdentity {
@@ -1693,7 +1789,7 @@ type DrainedRequest struct {
 
 func (x *DrainedRequest) Reset() {
 	*x = DrainedRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1801,7 @@ func (x *DrainedRequest) String() string {
 func (*DrainedRequest) ProtoMessage() {}
 
 func (x *DrainedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[23]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1814,7 @@ func (x *DrainedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainedRequest.ProtoReflect.Descriptor instead.
 func (*DrainedRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{23}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DrainedRequest) GetFrom() string {
@@ -1750,7 +1846,7 @@ type DrainedResponse struct {
 
 func (x *DrainedResponse) Reset() {
 	*x = DrainedResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1762,7 +1858,7 @@ func (x *DrainedResponse) String() string {
 func (*DrainedResponse) ProtoMessage() {}
 
 func (x *DrainedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[24]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1775,7 +1871,7 @@ func (x *DrainedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainedResponse.ProtoReflect.Descriptor instead.
 func (*DrainedResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{24}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{26}
 }
 
 type PullRequest struct {
@@ -1791,7 +1887,7 @@ type PullRequest struct {
 
 func (x *PullRequest) Reset() {
 	*x = PullRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1899,7 @@ func (x *PullRequest) String() string {
 func (*PullRequest) ProtoMessage() {}
 
 func (x *PullRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[25]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1912,7 @@ func (x *PullRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullRequest.ProtoReflect.Descriptor instead.
 func (*PullRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{25}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PullRequest) GetKind() isPullRequest_Kind {
@@ -1875,7 +1971,7 @@ type PullOpen struct {
 
 func (x *PullOpen) Reset() {
 	*x = PullOpen{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1983,7 @@ func (x *PullOpen) String() string {
 func (*PullOpen) ProtoMessage() {}
 
 func (x *PullOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[26]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1996,7 @@ func (x *PullOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullOpen.ProtoReflect.Descriptor instead.
 func (*PullOpen) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{26}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PullOpen) GetAdmission() *v1.SignedAdmission {
@@ -1962,7 +2058,7 @@ type PullReceived struct {
 
 func (x *PullReceived) Reset() {
 	*x = PullReceived{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2070,7 @@ func (x *PullReceived) String() string {
 func (*PullReceived) ProtoMessage() {}
 
 func (x *PullReceived) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[27]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2083,7 @@ func (x *PullReceived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullReceived.ProtoReflect.Descriptor instead.
 func (*PullReceived) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{27}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PullReceived) GetPages() uint32 {
@@ -2019,7 +2115,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2031,7 +2127,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[28]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2044,7 +2140,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{28}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PullResponse) GetKind() isPullResponse_Kind {
@@ -2126,7 +2222,7 @@ type PullAttached struct {
 
 func (x *PullAttached) Reset() {
 	*x = PullAttached{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2234,7 @@ func (x *PullAttached) String() string {
 func (*PullAttached) ProtoMessage() {}
 
 func (x *PullAttached) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2247,7 @@ func (x *PullAttached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullAttached.ProtoReflect.Descriptor instead.
 func (*PullAttached) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
 }
 
 // PullPage says that a page is sealed, and where it lies in the sender's pool.
@@ -2165,7 +2261,7 @@ type PullPage struct {
 
 func (x *PullPage) Reset() {
 	*x = PullPage{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2177,7 +2273,7 @@ func (x *PullPage) String() string {
 func (*PullPage) ProtoMessage() {}
 
 func (x *PullPage) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2190,7 +2286,7 @@ func (x *PullPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullPage.ProtoReflect.Descriptor instead.
 func (*PullPage) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PullPage) GetPlace() uint32 {
@@ -2216,7 +2312,7 @@ type PullSent struct {
 
 func (x *PullSent) Reset() {
 	*x = PullSent{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2228,7 +2324,7 @@ func (x *PullSent) String() string {
 func (*PullSent) ProtoMessage() {}
 
 func (x *PullSent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2241,7 +2337,7 @@ func (x *PullSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullSent.ProtoReflect.Descriptor instead.
 func (*PullSent) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PullSent) GetPages() uint32 {
@@ -2261,7 +2357,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2273,7 +2369,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2286,7 +2382,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FollowRequest) GetInstance() []byte {
@@ -2314,7 +2410,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2422,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2435,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FollowResponse) GetInstance() []byte {
@@ -2392,7 +2488,7 @@ type LeaseRecord struct {
 
 func (x *LeaseRecord) Reset() {
 	*x = LeaseRecord{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2500,7 @@ func (x *LeaseRecord) String() string {
 func (*LeaseRecord) ProtoMessage() {}
 
 func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2513,7 @@ func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecord.ProtoReflect.Descriptor instead.
 func (*LeaseRecord) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LeaseRecord) GetSeq() uint64 {
@@ -2568,7 +2664,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2580,7 +2676,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2593,7 +2689,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
 }
 
 type DescribeResponse struct {
@@ -2609,7 +2705,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2717,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2730,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DescribeResponse) GetIdentity() *BrokerIdentity {
@@ -2691,7 +2787,7 @@ type PoolCount struct {
 
 func (x *PoolCount) Reset() {
 	*x = PoolCount{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2703,7 +2799,7 @@ func (x *PoolCount) String() string {
 func (*PoolCount) ProtoMessage() {}
 
 func (x *PoolCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2716,7 +2812,7 @@ func (x *PoolCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolCount.ProtoReflect.Descriptor instead.
 func (*PoolCount) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PoolCount) GetPages() uint32 {
@@ -2813,7 +2909,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2921,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2934,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LeaseInfo) GetLeaseHash() []byte {
@@ -2915,7 +3011,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +3023,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3036,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -2975,7 +3071,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2987,7 +3083,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3000,7 +3096,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WorkerInfo) GetId() string {
@@ -3072,7 +3168,12 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x11AwaitOwnedRequest\x12\x16\n" +
 	"\x06attach\x18\x01 \x01(\fR\x06attach\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xa5\x02\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"Y\n" +
+	"\x13AwaitSettledRequest\x12\x16\n" +
+	"\x06attach\x18\x01 \x01(\fR\x06attach\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\fR\x05lease\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\x16\n" +
+	"\x14AwaitSettledResponse\"\xa5\x02\n" +
 	"\x12AwaitOwnedResponse\x12?\n" +
 	"\n" +
 	"completion\x18\x01 \x01(\v2\x1f.leasehold.broker.v1.CompletionR\n" +
@@ -3276,13 +3377,14 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tROLE_SOLO\x10\x01\x12\x14\n" +
 	"\x10ROLE_DESTINATION\x10\x02\x12\x0f\n" +
-	"\vROLE_SOURCE\x10\x032\xdc\x04\n" +
+	"\vROLE_SOURCE\x10\x032\xc1\x05\n" +
 	"\rWorkerService\x12T\n" +
 	"\aReserve\x12#.leasehold.broker.v1.ReserveRequest\x1a$.leasehold.broker.v1.ReserveResponse\x12K\n" +
 	"\x04Seal\x12 .leasehold.broker.v1.SealRequest\x1a!.leasehold.broker.v1.SealResponse\x12Q\n" +
 	"\x06Finish\x12\".leasehold.broker.v1.FinishRequest\x1a#.leasehold.broker.v1.FinishResponse\x12]\n" +
 	"\n" +
-	"AwaitOwned\x12&.leasehold.broker.v1.AwaitOwnedRequest\x1a'.leasehold.broker.v1.AwaitOwnedResponse\x12Q\n" +
+	"AwaitOwned\x12&.leasehold.broker.v1.AwaitOwnedRequest\x1a'.leasehold.broker.v1.AwaitOwnedResponse\x12c\n" +
+	"\fAwaitSettled\x12(.leasehold.broker.v1.AwaitSettledRequest\x1a).leasehold.broker.v1.AwaitSettledResponse\x12Q\n" +
 	"\x06Retire\x12\".leasehold.broker.v1.RetireRequest\x1a#.leasehold.broker.v1.RetireResponse\x12Q\n" +
 	"\x06Refuse\x12\".leasehold.broker.v1.RefuseRequest\x1a#.leasehold.broker.v1.RefuseResponse\x12P\n" +
 	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\x90\x02\n" +
@@ -3309,109 +3411,113 @@ func file_leasehold_broker_v1_broker_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_broker_v1_broker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_leasehold_broker_v1_broker_proto_goTypes = []any{
-	(Role)(0),                  // 0: leasehold.broker.v1.Role
-	(*PageGrant)(nil),          // 1: leasehold.broker.v1.PageGrant
-	(*ReserveRequest)(nil),     // 2: leasehold.broker.v1.ReserveRequest
-	(*ReserveResponse)(nil),    // 3: leasehold.broker.v1.ReserveResponse
-	(*PageSeal)(nil),           // 4: leasehold.broker.v1.PageSeal
-	(*SealRequest)(nil),        // 5: leasehold.broker.v1.SealRequest
-	(*SealResponse)(nil),       // 6: leasehold.broker.v1.SealResponse
-	(*FinishRequest)(nil),      // 7: leasehold.broker.v1.FinishRequest
-	(*FinishResponse)(nil),     // 8: leasehold.broker.v1.FinishResponse
-	(*AwaitOwnedRequest)(nil),  // 9: leasehold.broker.v1.AwaitOwnedRequest
-	(*AwaitOwnedResponse)(nil), // 10: leasehold.broker.v1.AwaitOwnedResponse
-	(*Fault)(nil),              // 11: leasehold.broker.v1.Fault
-	(*RetireRequest)(nil),      // 12: leasehold.broker.v1.RetireRequest
-	(*RetireResponse)(nil),     // 13: leasehold.broker.v1.RetireResponse
-	(*RefuseRequest)(nil),      // 14: leasehold.broker.v1.RefuseRequest
-	(*RefuseResponse)(nil),     // 15: leasehold.broker.v1.RefuseResponse
-	(*WatchRequest)(nil),       // 16: leasehold.broker.v1.WatchRequest
-	(*WatchResponse)(nil),      // 17: leasehold.broker.v1.WatchResponse
-	(*Pool)(nil),               // 18: leasehold.broker.v1.Pool
-	(*Revoked)(nil),            // 19: leasehold.broker.v1.Revoked
-	(*Completion)(nil),         // 20: leasehold.broker.v1.Completion
-	(*BrokerIdentity)(nil),     // 21: leasehold.broker.v1.BrokerIdentity
-	(*HandshakeRequest)(nil),   // 22: leasehold.broker.v1.HandshakeRequest
-	(*HandshakeResponse)(nil),  // 23: leasehold.broker.v1.HandshakeResponse
-	(*DrainedRequest)(nil),     // 24: leasehold.broker.v1.DrainedRequest
-	(*DrainedResponse)(nil),    // 25: leasehold.broker.v1.DrainedResponse
-	(*PullRequest)(nil),        // 26: leasehold.broker.v1.PullRequest
-	(*PullOpen)(nil),           // 27: leasehold.broker.v1.PullOpen
-	(*PullReceived)(nil),       // 28: leasehold.broker.v1.PullReceived
-	(*PullResponse)(nil),       // 29: leasehold.broker.v1.PullResponse
-	(*PullAttached)(nil),       // 30: leasehold.broker.v1.PullAttached
-	(*PullPage)(nil),           // 31: leasehold.broker.v1.PullPage
-	(*PullSent)(nil),           // 32: leasehold.broker.v1.PullSent
-	(*FollowRequest)(nil),      // 33: leasehold.broker.v1.FollowRequest
-	(*FollowResponse)(nil),     // 34: leasehold.broker.v1.FollowResponse
-	(*LeaseRecord)(nil),        // 35: leasehold.broker.v1.LeaseRecord
-	(*DescribeRequest)(nil),    // 36: leasehold.broker.v1.DescribeRequest
-	(*DescribeResponse)(nil),   // 37: leasehold.broker.v1.DescribeResponse
-	(*PoolCount)(nil),          // 38: leasehold.broker.v1.PoolCount
-	(*LeaseInfo)(nil),          // 39: leasehold.broker.v1.LeaseInfo
-	(*TenantUse)(nil),          // 40: leasehold.broker.v1.TenantUse
-	(*WorkerInfo)(nil),         // 41: leasehold.broker.v1.WorkerInfo
-	(*v1.SignedAdmission)(nil), // 42: leasehold.mesh.v1.SignedAdmission
-	(v1.Mover)(0),              // 43: leasehold.mesh.v1.Mover
+	(Role)(0),                    // 0: leasehold.broker.v1.Role
+	(*PageGrant)(nil),            // 1: leasehold.broker.v1.PageGrant
+	(*ReserveRequest)(nil),       // 2: leasehold.broker.v1.ReserveRequest
+	(*ReserveResponse)(nil),      // 3: leasehold.broker.v1.ReserveResponse
+	(*PageSeal)(nil),             // 4: leasehold.broker.v1.PageSeal
+	(*SealRequest)(nil),          // 5: leasehold.broker.v1.SealRequest
+	(*SealResponse)(nil),         // 6: leasehold.broker.v1.SealResponse
+	(*FinishRequest)(nil),        // 7: leasehold.broker.v1.FinishRequest
+	(*FinishResponse)(nil),       // 8: leasehold.broker.v1.FinishResponse
+	(*AwaitOwnedRequest)(nil),    // 9: leasehold.broker.v1.AwaitOwnedRequest
+	(*AwaitSettledRequest)(nil),  // 10: leasehold.broker.v1.AwaitSettledRequest
+	(*AwaitSettledResponse)(nil), // 11: leasehold.broker.v1.AwaitSettledResponse
+	(*AwaitOwnedResponse)(nil),   // 12: leasehold.broker.v1.AwaitOwnedResponse
+	(*Fault)(nil),                // 13: leasehold.broker.v1.Fault
+	(*RetireRequest)(nil),        // 14: leasehold.broker.v1.RetireRequest
+	(*RetireResponse)(nil),       // 15: leasehold.broker.v1.RetireResponse
+	(*RefuseRequest)(nil),        // 16: leasehold.broker.v1.RefuseRequest
+	(*RefuseResponse)(nil),       // 17: leasehold.broker.v1.RefuseResponse
+	(*WatchRequest)(nil),         // 18: leasehold.broker.v1.WatchRequest
+	(*WatchResponse)(nil),        // 19: leasehold.broker.v1.WatchResponse
+	(*Pool)(nil),                 // 20: leasehold.broker.v1.Pool
+	(*Revoked)(nil),              // 21: leasehold.broker.v1.Revoked
+	(*Completion)(nil),           // 22: leasehold.broker.v1.Completion
+	(*BrokerIdentity)(nil),       // 23: leasehold.broker.v1.BrokerIdentity
+	(*HandshakeRequest)(nil),     // 24: leasehold.broker.v1.HandshakeRequest
+	(*HandshakeResponse)(nil),    // 25: leasehold.broker.v1.HandshakeResponse
+	(*DrainedRequest)(nil),       // 26: leasehold.broker.v1.DrainedRequest
+	(*DrainedResponse)(nil),      // 27: leasehold.broker.v1.DrainedResponse
+	(*PullRequest)(nil),          // 28: leasehold.broker.v1.PullRequest
+	(*PullOpen)(nil),             // 29: leasehold.broker.v1.PullOpen
+	(*PullReceived)(nil),         // 30: leasehold.broker.v1.PullReceived
+	(*PullResponse)(nil),         // 31: leasehold.broker.v1.PullResponse
+	(*PullAttached)(nil),         // 32: leasehold.broker.v1.PullAttached
+	(*PullPage)(nil),             // 33: leasehold.broker.v1.PullPage
+	(*PullSent)(nil),             // 34: leasehold.broker.v1.PullSent
+	(*FollowRequest)(nil),        // 35: leasehold.broker.v1.FollowRequest
+	(*FollowResponse)(nil),       // 36: leasehold.broker.v1.FollowResponse
+	(*LeaseRecord)(nil),          // 37: leasehold.broker.v1.LeaseRecord
+	(*DescribeRequest)(nil),      // 38: leasehold.broker.v1.DescribeRequest
+	(*DescribeResponse)(nil),     // 39: leasehold.broker.v1.DescribeResponse
+	(*PoolCount)(nil),            // 40: leasehold.broker.v1.PoolCount
+	(*LeaseInfo)(nil),            // 41: leasehold.broker.v1.LeaseInfo
+	(*TenantUse)(nil),            // 42: leasehold.broker.v1.TenantUse
+	(*WorkerInfo)(nil),           // 43: leasehold.broker.v1.WorkerInfo
+	(*v1.SignedAdmission)(nil),   // 44: leasehold.mesh.v1.SignedAdmission
+	(v1.Mover)(0),                // 45: leasehold.mesh.v1.Mover
 }
 var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
-	42, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	44, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	0,  // 1: leasehold.broker.v1.ReserveRequest.role:type_name -> leasehold.broker.v1.Role
 	1,  // 2: leasehold.broker.v1.ReserveResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	4,  // 3: leasehold.broker.v1.SealRequest.pages:type_name -> leasehold.broker.v1.PageSeal
 	4,  // 4: leasehold.broker.v1.FinishRequest.pages:type_name -> leasehold.broker.v1.PageSeal
-	20, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
+	22, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
 	1,  // 6: leasehold.broker.v1.AwaitOwnedResponse.pages:type_name -> leasehold.broker.v1.PageGrant
-	11, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
-	42, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
-	18, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
-	19, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
-	21, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
-	21, // 12: leasehold.broker.v1.HandshakeResponse.from:type_name -> leasehold.broker.v1.BrokerIdentity
-	27, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
-	28, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
-	42, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
-	30, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
-	32, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
-	20, // 18: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
-	31, // 19: leasehold.broker.v1.PullResponse.page:type_name -> leasehold.broker.v1.PullPage
-	35, // 20: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
+	13, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
+	44, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	20, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
+	21, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
+	23, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
+	23, // 12: leasehold.broker.v1.HandshakeResponse.from:type_name -> leasehold.broker.v1.BrokerIdentity
+	29, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
+	30, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
+	44, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	32, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
+	34, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
+	22, // 18: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
+	33, // 19: leasehold.broker.v1.PullResponse.page:type_name -> leasehold.broker.v1.PullPage
+	37, // 20: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
 	0,  // 21: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
-	43, // 22: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
-	21, // 23: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
-	38, // 24: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
-	39, // 25: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
-	40, // 26: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
-	41, // 27: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
+	45, // 22: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
+	23, // 23: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
+	40, // 24: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
+	41, // 25: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
+	42, // 26: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
+	43, // 27: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
 	0,  // 28: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
 	2,  // 29: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
 	5,  // 30: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
 	7,  // 31: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
 	9,  // 32: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
-	12, // 33: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
-	14, // 34: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
-	16, // 35: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
-	22, // 36: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
-	26, // 37: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
-	24, // 38: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
-	33, // 39: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
-	36, // 40: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
-	3,  // 41: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
-	6,  // 42: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
-	8,  // 43: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
-	10, // 44: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
-	13, // 45: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
-	15, // 46: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
-	17, // 47: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
-	23, // 48: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
-	29, // 49: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
-	25, // 50: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
-	34, // 51: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
-	37, // 52: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
-	41, // [41:53] is the sub-list for method output_type
-	29, // [29:41] is the sub-list for method input_type
+	10, // 33: leasehold.broker.v1.WorkerService.AwaitSettled:input_type -> leasehold.broker.v1.AwaitSettledRequest
+	14, // 34: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
+	16, // 35: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
+	18, // 36: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
+	24, // 37: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
+	28, // 38: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
+	26, // 39: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
+	35, // 40: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
+	38, // 41: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
+	3,  // 42: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
+	6,  // 43: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
+	8,  // 44: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
+	12, // 45: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
+	11, // 46: leasehold.broker.v1.WorkerService.AwaitSettled:output_type -> leasehold.broker.v1.AwaitSettledResponse
+	15, // 47: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
+	17, // 48: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
+	19, // 49: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
+	25, // 50: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
+	31, // 51: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
+	27, // 52: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
+	36, // 53: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
+	39, // 54: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
+	42, // [42:55] is the sub-list for method output_type
+	29, // [29:42] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -3422,15 +3528,15 @@ func file_leasehold_broker_v1_broker_proto_init() {
 	if File_leasehold_broker_v1_broker_proto != nil {
 		return
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[16].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[18].OneofWrappers = []any{
 		(*WatchResponse_Pool)(nil),
 		(*WatchResponse_Revoked)(nil),
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[25].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[27].OneofWrappers = []any{
 		(*PullRequest_Open)(nil),
 		(*PullRequest_Received)(nil),
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[28].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[30].OneofWrappers = []any{
 		(*PullResponse_Attached)(nil),
 		(*PullResponse_Sent)(nil),
 		(*PullResponse_Completion)(nil),
@@ -3442,7 +3548,7 @@ func file_leasehold_broker_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_broker_v1_broker_proto_rawDesc), len(file_leasehold_broker_v1_broker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

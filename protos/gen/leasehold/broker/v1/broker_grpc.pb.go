@@ -23,13 +23,14 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	WorkerService_Reserve_FullMethodName    = "/leasehold.broker.v1.WorkerService/Reserve"
-	WorkerService_Seal_FullMethodName       = "/leasehold.broker.v1.WorkerService/Seal"
-	WorkerService_Finish_FullMethodName     = "/leasehold.broker.v1.WorkerService/Finish"
-	WorkerService_AwaitOwned_FullMethodName = "/leasehold.broker.v1.WorkerService/AwaitOwned"
-	WorkerService_Retire_FullMethodName     = "/leasehold.broker.v1.WorkerService/Retire"
-	WorkerService_Refuse_FullMethodName     = "/leasehold.broker.v1.WorkerService/Refuse"
-	WorkerService_Watch_FullMethodName      = "/leasehold.broker.v1.WorkerService/Watch"
+	WorkerService_Reserve_FullMethodName      = "/leasehold.broker.v1.WorkerService/Reserve"
+	WorkerService_Seal_FullMethodName         = "/leasehold.broker.v1.WorkerService/Seal"
+	WorkerService_Finish_FullMethodName       = "/leasehold.broker.v1.WorkerService/Finish"
+	WorkerService_AwaitOwned_FullMethodName   = "/leasehold.broker.v1.WorkerService/AwaitOwned"
+	WorkerService_AwaitSettled_FullMethodName = "/leasehold.broker.v1.WorkerService/AwaitSettled"
+	WorkerService_Retire_FullMethodName       = "/leasehold.broker.v1.WorkerService/Retire"
+	WorkerService_Refuse_FullMethodName       = "/leasehold.broker.v1.WorkerService/Refuse"
+	WorkerService_Watch_FullMethodName        = "/leasehold.broker.v1.WorkerService/Watch"
 )
 
 // WorkerServiceClient is the client API for WorkerService service.
@@ -64,6 +65,10 @@ type WorkerServiceClient interface {
 	// AwaitOwned waits until a DESTINATION lease's pages have arrived and were verified against the receiver's own
 	// expectation, and returns their tags. UNAVAILABLE peer lost; DATA_LOSS any check failed; or P's own refusal.
 	AwaitOwned(ctx context.Context, in *AwaitOwnedRequest, opts ...grpc.CallOption) (*AwaitOwnedResponse, error)
+	// AwaitSettled waits until the second look at a DESTINATION's pages is over, at both brokers: when the pages are owned,
+	// each side digests its own at rest once more, while the first decode step runs. A worker gives no token away before
+	// it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
+	AwaitSettled(ctx context.Context, in *AwaitSettledRequest, opts ...grpc.CallOption) (*AwaitSettledResponse, error)
 	// Retire ends a lease, however it ended: the worker promises that no kernel of its will touch the pages again.
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
 	Retire(ctx context.Context, in *RetireRequest, opts ...grpc.CallOption) (*RetireResponse, error)
@@ -119,6 +124,16 @@ func (c *workerServiceClient) AwaitOwned(ctx context.Context, in *AwaitOwnedRequ
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AwaitOwnedResponse)
 	err := c.cc.Invoke(ctx, WorkerService_AwaitOwned_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *workerServiceClient) AwaitSettled(ctx context.Context, in *AwaitSettledRequest, opts ...grpc.CallOption) (*AwaitSettledResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AwaitSettledResponse)
+	err := c.cc.Invoke(ctx, WorkerService_AwaitSettled_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -196,6 +211,10 @@ type WorkerServiceServer interface {
 	// AwaitOwned waits until a DESTINATION lease's pages have arrived and were verified against the receiver's own
 	// expectation, and returns their tags. UNAVAILABLE peer lost; DATA_LOSS any check failed; or P's own refusal.
 	AwaitOwned(context.Context, *AwaitOwnedRequest) (*AwaitOwnedResponse, error)
+	// AwaitSettled waits until the second look at a DESTINATION's pages is over, at both brokers: when the pages are owned,
+	// each side digests its own at rest once more, while the first decode step runs. A worker gives no token away before
+	// it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
+	AwaitSettled(context.Context, *AwaitSettledRequest) (*AwaitSettledResponse, error)
 	// Retire ends a lease, however it ended: the worker promises that no kernel of its will touch the pages again.
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
 	Retire(context.Context, *RetireRequest) (*RetireResponse, error)
@@ -228,6 +247,9 @@ func (UnimplementedWorkerServiceServer) Finish(context.Context, *FinishRequest) 
 }
 func (UnimplementedWorkerServiceServer) AwaitOwned(context.Context, *AwaitOwnedRequest) (*AwaitOwnedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AwaitOwned not implemented")
+}
+func (UnimplementedWorkerServiceServer) AwaitSettled(context.Context, *AwaitSettledRequest) (*AwaitSettledResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AwaitSettled not implemented")
 }
 func (UnimplementedWorkerServiceServer) Retire(context.Context, *RetireRequest) (*RetireResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Retire not implemented")
@@ -331,6 +353,24 @@ func _WorkerService_AwaitOwned_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _WorkerService_AwaitSettled_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AwaitSettledRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkerServiceServer).AwaitSettled(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: WorkerService_AwaitSettled_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkerServiceServer).AwaitSettled(ctx, req.(*AwaitSettledRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _WorkerService_Retire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RetireRequest)
 	if err := dec(in); err != nil {
@@ -402,6 +442,10 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _WorkerService_AwaitOwned_Handler,
 		},
 		{
+			MethodName: "AwaitSettled",
+			Handler:    _WorkerService_AwaitSettled_Handler,
+		},
+		{
 			MethodName: "Retire",
 			Handler:    _WorkerService_Retire_Handler,
 		},
@@ -439,7 +483,8 @@ type PeerServiceClient interface {
 	Handshake(ctx context.Context, in *HandshakeRequest, opts ...grpc.CallOption) (*HandshakeResponse, error)
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
-	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion, then OK.
+	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Then the
+	// sender digests its pages at rest once more, and the stream ends: OK says that they are still what was sealed.
 	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
@@ -506,7 +551,8 @@ type PeerServiceServer interface {
 	Handshake(context.Context, *HandshakeRequest) (*HandshakeResponse, error)
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
-	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion, then OK.
+	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Then the
+	// sender digests its pages at rest once more, and the stream ends: OK says that they are still what was sealed.
 	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
