@@ -13,7 +13,7 @@ export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
 .PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
-  golden canary split-equal refusals failures steady bench-engine bench-guards kernels explore replay build-faults faults guard-matrix incident soak
+  golden canary split-equal refusals failures steady bench-engine bench-guards bench-ttft kernels explore replay build-faults faults guard-matrix incident soak
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -102,6 +102,9 @@ incident: build-faults ## the incident, replayed at 1/SCALE (64; SCALE=1: its ow
 
 soak: model build ## both models under 16 tenants, cancels and kills for MINUTES (10): every answer is judged
 	@LEASEHOLD_MINUTES=$(MINUTES) go run ./integration/cmd/bars -run soak
+
+bench-ttft: model build ## the last chunk's way to decode's first step, and the time to the first token beside one process
+	@go run ./integration/cmd/bars -run bench-ttft
 
 steady: model build ## 2,000 requests: nothing grows
 	@go run ./integration/cmd/bars -run steady

@@ -104,6 +104,7 @@ func (j *job) serve(send func(*decodev1.GenerateResponse) error) error {
 		return err
 	}
 	f := j.answer.finished(j.began)
+	f.BeganUnixUs = j.task.Began().UnixMicro()
 	f.GuardsOn, f.NumericsClass = j.s.host.GuardsOn(), j.s.host.Engine().NumericsClass()
 	j.s.finished(j, f)
 	return send(&decodev1.GenerateResponse{Event: &decodev1.GenerateResponse_Finished{Finished: f}})

@@ -92,6 +92,9 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 	for {
 		select {
 		case <-j.pages.news:
+			if j.over() { // then Finish takes what is left, in one call
+				continue
+			}
 			if full := missealed(j.pages.take(last)); len(full) > 0 {
 				if err := j.lease.Seal(j.life, full); err != nil {
 					return nil, j.why(err)
@@ -101,10 +104,20 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 			if err := j.task.Err(); err != nil {
 				return nil, j.why(j.lease.Explain(j.life, err, j.task.Faults()))
 			}
-			return j.finish(time.Since(began), time.Since(j.task.Began()))
+			return j.finish(began, time.Now())
 		case <-j.life.Done():
 			return nil, context.Cause(j.life)
 		}
+	}
+}
+
+// over says that the engine is through, so that the next look at the task sees its end.
+func (j *job) over() bool {
+	select {
+	case <-j.task.Done():
+		return j.task.Err() == nil
+	default:
+		return false
 	}
 }
 
@@ -117,7 +130,7 @@ func (j *job) why(err error) error {
 }
 
 // finish compares what was counted with what was asked for, and hands the last page over.
-func (j *job) finish(took, span time.Duration) (*meshv1.PrefillVerdict, error) {
+func (j *job) finish(began, ended time.Time) (*meshv1.PrefillVerdict, error) {
 	n := j.a.PromptTokens
 	pages, rows, fed := j.pages.counted()
 	wrong := rows != j.task.Length() || rows != n-1 || pages != proof.Pages(n, 0) || len(fed) != int(rows)
@@ -139,7 +152,7 @@ func (j *job) finish(took, span time.Duration) (*meshv1.PrefillVerdict, error) {
 		AdmissionId: j.a.Id, LeaseHash: j.lease.Hash(), Instance: j.facts.instance, Epoch: j.lease.Epoch,
 		ModelRevision: m.Revision[:], LayoutHash: j.facts.layout,
 		PromptDigest: proof.PromptDigest(j.a.Nonce, j.a.Tenant, m.Revision[:], append(fed, j.ids[len(j.ids)-1])),
-		FromToken:    j.lease.From, Rows: rows, Pages: pages, Root: done.Root, ComputeUs: uint64(took.Microseconds()),
-		SpanUs: uint64(span.Microseconds()),
+		FromToken:    j.lease.From, Rows: rows, Pages: pages, Root: done.Root, ComputeUs: uint64(ended.Sub(began).Microseconds()),
+		SpanUs: uint64(ended.Sub(j.task.Began()).Microseconds()), EndedUnixUs: ended.UnixMicro(),
 	}), nil
 }

@@ -21,5 +21,6 @@ var All = []Bar{
 	{Name: "bench-engine", Run: runBenchEngine},
 	{Name: "bench-guards", Run: runBenchGuards},
 	{Name: "bench-transfer", Run: runBenchTransfer},
+	{Name: "bench-ttft", Run: runBenchTTFT},
 	{Name: "steady", Run: scenarios(scenario.Steady)},
 }

@@ -641,6 +641,7 @@ type Finished struct {
 	NumericsClass    string                 `protobuf:"bytes,7,opt,name=numerics_class,json=numericsClass,proto3" json:"numerics_class,omitempty"`
 	FirstTokenUs     uint64                 `protobuf:"varint,8,opt,name=first_token_us,json=firstTokenUs,proto3" json:"first_token_us,omitempty"` // since Generate was called
 	DecodeUs         uint64                 `protobuf:"varint,9,opt,name=decode_us,json=decodeUs,proto3" json:"decode_us,omitempty"`
+	BeganUnixUs      int64                  `protobuf:"varint,10,opt,name=began_unix_us,json=beganUnixUs,proto3" json:"began_unix_us,omitempty"` // when the first step began, by D's clock
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -734,6 +735,13 @@ func (x *Finished) GetFirstTokenUs() uint64 {
 func (x *Finished) GetDecodeUs() uint64 {
 	if x != nil {
 		return x.DecodeUs
+	}
+	return 0
+}
+
+func (x *Finished) GetBeganUnixUs() int64 {
+	if x != nil {
+		return x.BeganUnixUs
 	}
 	return 0
 }
@@ -872,7 +880,7 @@ const file_leasehold_decode_v1_decode_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x18\n" +
 	"\alogprob\x18\x02 \x01(\x02R\alogprob\x12\x1f\n" +
 	"\vtoken_bytes\x18\x03 \x01(\fR\n" +
-	"tokenBytes\"\xe6\x02\n" +
+	"tokenBytes\"\x8a\x03\n" +
 	"\bFinished\x129\n" +
 	"\x06reason\x18\x01 \x01(\x0e2!.leasehold.decode.v1.FinishReasonR\x06reason\x12#\n" +
 	"\rprompt_tokens\x18\x02 \x01(\rR\fpromptTokens\x12+\n" +
@@ -882,7 +890,9 @@ const file_leasehold_decode_v1_decode_proto_rawDesc = "" +
 	"\tguards_on\x18\x06 \x01(\bR\bguardsOn\x12%\n" +
 	"\x0enumerics_class\x18\a \x01(\tR\rnumericsClass\x12$\n" +
 	"\x0efirst_token_us\x18\b \x01(\x04R\ffirstTokenUs\x12\x1b\n" +
-	"\tdecode_us\x18\t \x01(\x04R\bdecodeUs\"\x0e\n" +
+	"\tdecode_us\x18\t \x01(\x04R\bdecodeUs\x12\"\n" +
+	"\rbegan_unix_us\x18\n" +
+	" \x01(\x03R\vbeganUnixUs\"\x0e\n" +
 	"\fWatchRequest\"H\n" +
 	"\rWatchResponse\x127\n" +
 	"\x06status\x18\x01 \x01(\v2\x1f.leasehold.mesh.v1.WorkerStatusR\x06status*_\n" +

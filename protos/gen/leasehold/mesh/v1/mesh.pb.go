@@ -308,7 +308,8 @@ type PrefillVerdict struct {
 	Pages         uint32                 `protobuf:"varint,10,opt,name=pages,proto3" json:"pages,omitempty"` // pages sealed
 	Root          []byte                 `protobuf:"bytes,11,opt,name=root,proto3" json:"root,omitempty"`    // HMAC(secret, ordered digests), by P's broker
 	ComputeUs     uint64                 `protobuf:"varint,12,opt,name=compute_us,json=computeUs,proto3" json:"compute_us,omitempty"`
-	SpanUs        uint64                 `protobuf:"varint,20,opt,name=span_us,json=spanUs,proto3" json:"span_us,omitempty"` // from the start of the first step to the end of the last, which sealed the last page
+	SpanUs        uint64                 `protobuf:"varint,20,opt,name=span_us,json=spanUs,proto3" json:"span_us,omitempty"`                  // from the start of the first step to the end of the last, which sealed the last page
+	EndedUnixUs   int64                  `protobuf:"varint,21,opt,name=ended_unix_us,json=endedUnixUs,proto3" json:"ended_unix_us,omitempty"` // when the last step had ended, by P's clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -430,6 +431,13 @@ func (x *PrefillVerdict) GetComputeUs() uint64 {
 func (x *PrefillVerdict) GetSpanUs() uint64 {
 	if x != nil {
 		return x.SpanUs
+	}
+	return 0
+}
+
+func (x *PrefillVerdict) GetEndedUnixUs() int64 {
+	if x != nil {
+		return x.EndedUnixUs
 	}
 	return 0
 }
@@ -1401,7 +1409,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\x10deadline_unix_ms\x18\x0e \x01(\x03R\x0edeadlineUnixMs\"M\n" +
 	"\x0fSignedAdmission\x12\x1c\n" +
 	"\tadmission\x18\x01 \x01(\fR\tadmission\x12\x1c\n" +
-	"\tsignature\x18\x02 \x01(\fR\tsignature\"\x86\x03\n" +
+	"\tsignature\x18\x02 \x01(\fR\tsignature\"\xaa\x03\n" +
 	"\x0ePrefillVerdict\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\fR\vadmissionId\x12\x1d\n" +
 	"\n" +
@@ -1420,7 +1428,8 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\x04root\x18\v \x01(\fR\x04root\x12\x1d\n" +
 	"\n" +
 	"compute_us\x18\f \x01(\x04R\tcomputeUs\x12\x17\n" +
-	"\aspan_us\x18\x14 \x01(\x04R\x06spanUs\"\x95\x05\n" +
+	"\aspan_us\x18\x14 \x01(\x04R\x06spanUs\x12\"\n" +
+	"\rended_unix_us\x18\x15 \x01(\x03R\vendedUnixUs\"\x95\x05\n" +
 	"\rDecodeVerdict\x12!\n" +
 	"\fadmission_id\x18\x01 \x01(\fR\vadmissionId\x12\x1d\n" +
 	"\n" +
