@@ -29,6 +29,10 @@ type job struct {
 	finished bool          // the lease ended in Finish
 }
 
+// sealBytes is how much is sealed and sent together: a page of a real model at once, the small ones of a small model by the
+// dozen, since each message costs the same. What is left at the end goes with Finish, and takes no longer than one page.
+const sealBytes = 256 << 10
+
 // facts of the broker that the lease is from.
 type facts struct {
 	instance []byte
@@ -85,6 +89,7 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 	if j.lease.From != 0 {
 		return nil, errs.New(errs.Invalid, "prefill: the Pull asks for rows from token %d on; no prefix is held here", j.lease.From)
 	}
+	together := int(max(1, sealBytes/j.s.host.Engine().Layout().PageBytes()))
 	began := time.Now()
 	if err := j.task.Start(runner.Sequence{Pages: j.lease.Pages, Tags: j.lease.Tags, Tokens: j.ids[:n-1], Handler: j.pages}); err != nil {
 		return nil, err
@@ -95,7 +100,7 @@ func (j *job) compute() (*meshv1.PrefillVerdict, error) {
 			if j.over() { // then Finish takes what is left, in one call
 				continue
 			}
-			if full := missealed(j.pages.take(last)); len(full) > 0 {
+			if full := missealed(j.pages.take(last, together)); len(full) > 0 {
 				if err := j.lease.Seal(j.life, full); err != nil {
 					return nil, j.why(err)
 				}

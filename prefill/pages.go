@@ -80,10 +80,13 @@ func (p *pages) atRest(from, to uint32) (out []engine.PageDigest, err error) {
 	return out, nil
 }
 
-// take returns the full pages before place end that nobody has taken.
-func (p *pages) take(end uint32) (out []client.Seal) {
+// take returns the full pages before place end that nobody has taken, when they are at least so many.
+func (p *pages) take(end uint32, least int) (out []client.Seal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if len(p.full) < least {
+		return nil
+	}
 	for len(p.full) > 0 && p.full[0].Index < end {
 		out = append(out, p.full[0])
 		p.full = p.full[1:]

@@ -33,6 +33,7 @@ func TestPagesCountWhatStepsAppend(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Uint32Range(1, 400).Draw(t, "rows")
 		last := (total+63)/64 - 1
+		least := rapid.IntRange(1, 4).Draw(t, "least")
 		p := newPages()
 		if rapid.Bool().Draw(t, "guards off") {
 			p.sum = func(place, rows uint32) (pagesum.Digest, error) { return sum(place, rows), nil }
@@ -49,7 +50,11 @@ func TestPagesCountWhatStepsAppend(t *testing.T) {
 			}
 			at = to
 			if rapid.Bool().Draw(t, "take") {
-				seals = append(seals, p.take(last)...)
+				got := p.take(last, least)
+				if n := len(got); n > 0 && n < least && uint32(len(seals)+n) < last {
+					t.Fatalf("%d pages were taken, want at least %d", n, least)
+				}
+				seals = append(seals, got...)
 			}
 		}
 		for _, s := range seals {

@@ -131,7 +131,7 @@ func (s *badStream) SendMsg(m any) error {
 	case fault.Corrupt:
 		m = changed(m, func(b []byte) []byte { b[len(b)-1-fault.N(fault.MoverWire)%(len(b)-partHeader)] ^= 0x10; return b })
 	}
-	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil && r.GetPage() == nil {
+	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil && r.GetPages() == nil {
 		return nil // a Completion that was dropped: the stream ends well without it
 	}
 	err := s.ServerStream.SendMsg(m)

@@ -112,10 +112,13 @@ func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Comp
 	}
 }
 
-// End waits for the end of the stream after its Completion: nil when the sender has looked at its pages once more, and they
-// are still what was sealed. It is called once, after a Receive without error.
+// End asks the sender for its second look and waits for the end of the stream: nil when its pages are still what was sealed.
+// It is called once, after a Receive without error.
 func (s *Stream) End() error {
 	defer s.Close()
+	if err := s.send(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Settle{Settle: &brokerv1.PullSettle{}}}); err != nil {
+		return err
+	}
 	r := reception{Stream: s, over: true}
 	for {
 		if p, err := r.next(); err != nil || p.Done {
@@ -157,8 +160,8 @@ func (r *reception) next() (p transfer.Progress, err error) {
 		return p, nil
 	}
 	switch k := resp.Kind.(type) {
-	case *brokerv1.PullResponse_Page:
-		return p, r.copy(k.Page.GetPlace(), k.Page.GetPage())
+	case *brokerv1.PullResponse_Pages:
+		return p, r.copyAll(k.Pages)
 	case *brokerv1.PullResponse_Sent:
 		return r.step(transfer.Sent{Pages: k.Sent.GetPages()})
 	case *brokerv1.PullResponse_Completion:

@@ -47,15 +47,28 @@ func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
 }
 
 // Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
-// Completion; then the source's second look, whose result is the stream's end. When it returns, page memory is not read any
+// Completion; then, when asked, the source's second look, whose result is the stream's end. When it returns, page memory is not read any
 // more.
 func Serve(stream ServerStream, src Source, pageBytes uint32) error {
-	return serve(stream, src, pageBytes, func(stream ServerStream, src Source, place uint32) error {
-		return sendPage(stream, src, place, pageBytes)
-	})
+	return serve(stream, src, pageBytes, sending(pageBytes))
 }
 
-func serve(stream ServerStream, src Source, pageBytes uint32, send func(ServerStream, Source, uint32) error) error {
+// sender brings sealed pages to the receiver.
+type sender interface {
+	send(stream ServerStream, src Source, place uint32) error
+	flush(stream ServerStream) error // sends what was kept back
+}
+
+// sending puts pages of so many bytes into the stream.
+type sending uint32
+
+func (n sending) send(stream ServerStream, src Source, place uint32) error {
+	return sendPage(stream, src, place, uint32(n))
+}
+
+func (sending) flush(ServerStream) error { return nil }
+
+func serve(stream ServerStream, src Source, pageBytes uint32, out sender) error {
 	stream, src = faultyStream(stream), faultySource(src, pageBytes)
 	err := stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Attached{Attached: &brokerv1.PullAttached{}}})
 	if err != nil {
@@ -68,12 +81,15 @@ func serve(stream ServerStream, src Source, pageBytes uint32, send func(ServerSt
 			break
 		}
 		if err == nil {
-			err = send(stream, src, place)
+			err = out.send(stream, src, place)
 		}
 		if err != nil {
 			return err
 		}
 		pages++
+	}
+	if err := out.flush(stream); err != nil {
+		return err
 	}
 	err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Sent{Sent: &brokerv1.PullSent{Pages: pages}}})
 	if err != nil {
@@ -113,6 +129,13 @@ func complete(stream ServerStream, src Source) error {
 	err = stream.SendMsg(&brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Completion{Completion: c}})
 	if err != nil {
 		return errs.FromStatus(err)
+	}
+	req = &brokerv1.PullRequest{}
+	if err := receiveFrom(stream, req); err != nil {
+		return err
+	}
+	if req.GetSettle() == nil {
+		return errs.New(errs.Invalid, "pull: %T after the completion, want Settle", req.Kind)
 	}
 	return src.Settle()
 }

@@ -26,14 +26,15 @@ func share(t *testing.T, p *pages, serve func(ServerStream) error) (*brokerv1.Co
 }
 
 func TestPagesAreCopiedFromTheSendersPool(t *testing.T) {
-	for _, n := range []int{1, 2, 9} {
+	for _, n := range []int{1, 2, 9, 2*maxNamed + 1} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			p := newPages(n, 4096)
+			p := newPages(n, 64)
+			p.together = n != 2
 			c, m, err := share(t, p, p.serveShared)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c.Pages != uint32(n) || m.Pages != uint32(n) || m.Bytes != uint64(n*4096) {
+			if c.Pages != uint32(n) || m.Pages != uint32(n) || m.Bytes != uint64(n*64) {
 				t.Errorf("completion of %d pages, moved %+v", c.Pages, m)
 			}
 			for i := range p.from {
@@ -46,7 +47,7 @@ func TestPagesAreCopiedFromTheSendersPool(t *testing.T) {
 }
 
 func TestSharedReceiveFails(t *testing.T) {
-	says := func(places ...[2]uint32) func(*pages) func(ServerStream) error {
+	says := func(places ...[]uint32) func(*pages) func(ServerStream) error {
 		return func(*pages) func(ServerStream) error {
 			return func(s ServerStream) error {
 				if _, err := ReceiveOpen(s); err != nil {
@@ -54,7 +55,7 @@ func TestSharedReceiveFails(t *testing.T) {
 				}
 				msgs := []*brokerv1.PullResponse{{Kind: &brokerv1.PullResponse_Attached{Attached: &brokerv1.PullAttached{}}}}
 				for _, at := range places {
-					msgs = append(msgs, &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Page{Page: &brokerv1.PullPage{Place: at[0], Page: at[1]}}})
+					msgs = append(msgs, &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Pages{Pages: &brokerv1.PullPages{First: at[0], Pages: at[1:]}}})
 				}
 				msgs = append(msgs, &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Sent{Sent: &brokerv1.PullSent{Pages: 2}}})
 				for _, m := range msgs {
@@ -75,11 +76,14 @@ func TestSharedReceiveFails(t *testing.T) {
 	}{
 		{"with the sender's own error", func(p *pages) { p.failRead = errs.New(errs.Limit, "P holds 64 tokens") }, nil, errs.Limit, 0},
 		{"with the destination's own error", func(p *pages) { p.failPage = errs.New(errs.Stale, "the lease has ended") }, nil, errs.Stale, 1},
-		{"when a page is outside of the pool", nil, says([2]uint32{0, 3}), errs.Corrupt, 0},
-		{"when a place comes twice", nil, says([2]uint32{0, 2}, [2]uint32{0, 2}), errs.Corrupt, 1},
-		{"when a place is left out", nil, says([2]uint32{1, 1}), errs.Corrupt, 0},
-		{"when a place is too many", nil, says([2]uint32{0, 2}, [2]uint32{1, 1}, [2]uint32{2, 0}), errs.Corrupt, 2},
-		{"when all are said to be sent and one is missing", nil, says([2]uint32{0, 2}), errs.Corrupt, 1},
+		{"when a page is outside of the pool", nil, says([]uint32{0, 3}), errs.Corrupt, 0},
+		{"when nothing is named", nil, says([]uint32{0}), errs.Corrupt, 0},
+		{"when the second of two is outside of the pool", nil, says([]uint32{0, 2, 3}), errs.Corrupt, 1},
+		{"when three are named at once", nil, says([]uint32{0, 2, 1, 0}), errs.Corrupt, 2},
+		{"when a place comes twice", nil, says([]uint32{0, 2}, []uint32{0, 2}), errs.Corrupt, 1},
+		{"when a place is left out", nil, says([]uint32{1, 1}), errs.Corrupt, 0},
+		{"when a place is too many", nil, says([]uint32{0, 2}, []uint32{1, 1}, []uint32{2, 0}), errs.Corrupt, 2},
+		{"when all are said to be sent and one is missing", nil, says([]uint32{0, 2}), errs.Corrupt, 1},
 		{"when bytes come", nil, func(p *pages) func(ServerStream) error { return p.serve }, errs.Corrupt, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -57,6 +57,7 @@ type pages struct {
 	failRead  error
 	failPage  error
 	unsettled error
+	together  bool // pages are sealed faster than they are named
 	completed *brokerv1.Completion
 	next      int
 }
@@ -119,8 +120,8 @@ func (s sharedPool) Page(i uint32) []byte {
 	return s.p.from[len(s.p.from)-int(i)]
 }
 
-func (p *pages) Lend(place uint32) (uint32, error) {
-	return uint32(len(p.from)) - place, p.failRead
+func (p *pages) Lend(place uint32) (uint32, bool, error) {
+	return uint32(len(p.from)) - place, p.together && p.next < len(p.from), p.failRead
 }
 
 func (p *pages) Landed(place uint32) error {

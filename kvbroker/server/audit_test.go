@@ -76,7 +76,7 @@ func TestBothEndsOfATransferAreOnRecord(t *testing.T) {
 			dst := r.decode(t, k.d)
 			src := r.prefill(t, k.p)
 			fill(t, k.p, src, r)
-			o, err := dst.AwaitOwned(t.Context())
+			o, err := bothLooks(t, dst)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -50,6 +50,8 @@ type destination struct {
 	done      chan struct{}
 	owned     *brokerv1.AwaitOwnedResponse // after done
 	err       error                        // after done
+	begun     chan struct{}                // closed by begin: the worker has begun to compute
+	begin     func()
 	settled   chan struct{}
 	unsettled error // after settled: nil when both sides have looked once more
 
@@ -279,10 +281,10 @@ func (d *destination) moved() ([]lease.PageTag, error) {
 // settle is the second look: the pages are digested at rest once more, while the worker's first step runs, and the sender
 // says the same of its own. A difference takes the lease back.
 func (d *destination) settle(p pull) error {
-	err := d.unchanged()
-	if ended := p.End(); err == nil {
-		err = ended
+	if d.local != nil { // looked at for the first time just now
+		return nil
 	}
+	err := d.lookAgain(p)
 	if err == nil {
 		return nil
 	}
@@ -295,9 +297,24 @@ func (d *destination) settle(p pull) error {
 	return err
 }
 
-// unchanged compares the pages at rest with what arrived. Pages of a handover were looked at for the first time just now.
+func (d *destination) lookAgain(p pull) error {
+	select {
+	case <-d.begun:
+	case <-d.ctx.Done():
+		return errs.Mark(context.Cause(d.ctx), errs.Unavailable)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.End() }()
+	err := d.unchanged()
+	if e := <-ended; err == nil {
+		err = e
+	}
+	return err
+}
+
+// unchanged compares the pages at rest with what arrived.
 func (d *destination) unchanged() error {
-	if d.local != nil || fault.Off(fault.Digest) {
+	if fault.Off(fault.Digest) {
 		return nil
 	}
 	pages, err := d.moved()

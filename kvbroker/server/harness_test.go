@@ -308,13 +308,14 @@ func fill(t *testing.T, c *client.Client, l *client.Lease, r *request) client.Fi
 	return f
 }
 
-// bothLooks waits for both looks at the pages.
-func bothLooks(t *testing.T, l *client.Lease) error {
+// bothLooks waits for both looks at the pages, as a decode worker does before its first token.
+func bothLooks(t *testing.T, l *client.Lease) (*client.Owned, error) {
 	t.Helper()
-	if _, err := l.AwaitOwned(t.Context()); err != nil {
-		return err
+	o, err := l.AwaitOwned(t.Context())
+	if err != nil {
+		return nil, err
 	}
-	return l.AwaitSettled(t.Context())
+	return o, l.AwaitSettled(t.Context())
 }
 
 func retire(t *testing.T, l *client.Lease, ok bool) {

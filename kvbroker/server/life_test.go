@@ -149,7 +149,7 @@ func TestThousandsOfRequestsLeaveNothing(t *testing.T) {
 		if end == 2 {
 			return
 		}
-		if _, err := dst.AwaitOwned(t.Context()); err != nil {
+		if _, err := bothLooks(t, dst); err != nil {
 			t.Errorf("seed %d: %v", seed, err)
 		}
 	}

@@ -94,7 +94,7 @@ func TestSecondPullOfAnAdmissionIsRefused(t *testing.T) {
 	wantKind(t, "a second Open", openAt(t, f, k.b0, func(*brokerv1.PullOpen) {}, r), errs.Invalid)
 	src := r.prefill(t, k.p)
 	fill(t, k.p, src, r)
-	if _, err := dst.AwaitOwned(t.Context()); err != nil {
+	if _, err := bothLooks(t, dst); err != nil {
 		t.Errorf("AwaitOwned = %v: the live request was hurt", err)
 	}
 	retire(t, src, true)
@@ -137,7 +137,7 @@ func TestRestartedPeerIsFoundAgain(t *testing.T) {
 		dst := r.decode(t, k.d)
 		src := r.prefill(t, p)
 		fill(t, p, src, r)
-		if _, err := dst.AwaitOwned(t.Context()); err != nil {
+		if _, err := bothLooks(t, dst); err != nil {
 			t.Fatal(err)
 		}
 		retire(t, src, true)

@@ -232,7 +232,7 @@ func TestLateWriteIsFoundBeforeClearing(t *testing.T) {
 				dst := r.decode(t, k.d)
 				src := r.prefill(t, k.p)
 				fill(t, k.p, src, r)
-				o, err := dst.AwaitOwned(t.Context())
+				o, err := bothLooks(t, dst)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -29,14 +29,11 @@ func TestPagesArriveVerified(t *testing.T) {
 					t.Errorf("source from %d in %d pages, want 0 and %d", src.From, len(src.Pages), r.moved())
 				}
 				fin := fill(t, k.p, src, r)
-				o, err := dst.AwaitOwned(t.Context())
+				o, err := bothLooks(t, dst)
 				if err != nil {
 					t.Fatal(err)
 				}
 				checkOwned(t, k, r, o, fin)
-				if err := dst.AwaitSettled(t.Context()); err != nil {
-					t.Errorf("AwaitSettled = %v", err)
-				}
 				retire(t, src, true)
 				retire(t, dst, true)
 				k.baseline(t)
@@ -155,7 +152,8 @@ func TestFlippedByteIsNeverOwned(t *testing.T) {
 					k.d.Mapping().Page(dst.Pages[place])[100] ^= 1
 				}
 			}
-			wantKind(t, "the wait for both looks", bothLooks(t, dst), errs.Corrupt)
+			_, err := bothLooks(t, dst)
+			wantKind(t, "the wait for both looks", err, errs.Corrupt)
 			within(t, "revoke of the destination", dst.Revoked())
 			if got := k.b1.count(t, MetricIncidents, "kind", "transfer"); got != 1 {
 				t.Errorf("%d transfer incidents, want 1", got)
@@ -241,7 +239,7 @@ func TestDecodeGivingUpEndsBothLeasesAtOnce(t *testing.T) {
 				case "after P finished":
 					src = r.prefill(t, k.p)
 					fill(t, k.p, src, r)
-					if _, err := dst.AwaitOwned(t.Context()); err != nil {
+					if _, err := bothLooks(t, dst); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -294,7 +292,7 @@ func TestPullsBindTheirAdmission(t *testing.T) {
 	_, err = k.p.Reserve(t.Context(), client.Reservation{Admission: r.s, Role: roleSource, TokenIDs: r.ids, Pages: r.moved()})
 	wantKind(t, "a second source of the admission", err, errs.Invalid)
 	fill(t, k.p, src, r)
-	if _, err := dst.AwaitOwned(t.Context()); err != nil {
+	if _, err := bothLooks(t, dst); err != nil {
 		t.Fatal(err)
 	}
 	if bytes.Equal(src.Hash(), dst.Hash()) || !bytes.Equal(src.Hash(), proof.LeaseHash(src.ID)) {

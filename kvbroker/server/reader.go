@@ -113,14 +113,15 @@ func (b *Broker) readerOf(name string, instance []byte) (*reader, error) {
 }
 
 // Lend implements [mover.Lender].
-func (p *parked) Lend(place uint32) (uint32, error) {
+func (p *parked) Lend(place uint32) (page uint32, more bool, err error) {
+	page = p.toRead(place)
 	p.b.mu.Lock()
 	defer p.b.mu.Unlock()
 	if p.err != nil {
-		return 0, p.err
+		return 0, false, p.err
 	}
 	p.lent = true
-	return p.toRead(place), nil
+	return page, len(p.queue) > 0, nil
 }
 
 // mayBeRead says whether the receiver of a Pull that has failed may still read pages. Callers hold mu.

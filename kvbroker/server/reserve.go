@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -186,7 +187,9 @@ func (b *Broker) reserveDestination(ctx context.Context, c *call, a *meshv1.Admi
 func (b *Broker) attachPull(ctx context.Context, h *held, a *meshv1.Admission, ticket *meshv1.SignedAdmission,
 	expect *transfer.Expectation, pages []lease.PageTag) error {
 	d := &destination{b: b, h: h, id: h.id, ticket: a, mover: a.Mover, expect: expect, peer: b.own,
-		done: make(chan struct{}), settled: make(chan struct{}), found: make([]*transfer.Found, expect.Pages)}
+		done: make(chan struct{}), settled: make(chan struct{}), found: make([]*transfer.Found, expect.Pages),
+		begun: make(chan struct{})}
+	d.begin = sync.OnceFunc(func() { close(d.begun) })
 	for _, p := range pages {
 		d.pages = append(d.pages, p.Page)
 	}

@@ -29,7 +29,8 @@ func pageChangesAfterItWasSent(t *testing.T, m meshv1.Mover) {
 	if _, err := src.Finish(t.Context(), rest, r.rows()); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "the wait for both looks", bothLooks(t, dst), errs.Corrupt)
+	_, err := bothLooks(t, dst)
+	wantKind(t, "the wait for both looks", err, errs.Corrupt)
 	within(t, "revoke of the destination", dst.Revoked())
 	if got := k.b0.count(t, MetricIncidents, "kind", "source"); got != 1 {
 		t.Errorf("%d source incidents, want 1", got)

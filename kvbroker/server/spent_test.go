@@ -76,7 +76,7 @@ func TestTicketIsGoodForOneLeaseOfARole(t *testing.T) {
 			// What a prefill worker says after a Run that got no lease.
 			wantKind(t, "Refuse of a Pull that a lease serves", k.p.Refuse(t.Context(), r.s, errs.New(errs.Invalid, "test")), errs.Invalid)
 			fill(t, k.p, src, r)
-			if _, err := dst.AwaitOwned(t.Context()); err != nil {
+			if _, err := bothLooks(t, dst); err != nil {
 				t.Fatalf("the live request was hurt: %v", err)
 			}
 			retire(t, src, true)

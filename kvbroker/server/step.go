@@ -138,6 +138,9 @@ func (b *Broker) forget(id lease.ID) {
 	if h.call != nil {
 		h.call.forget()
 	}
+	if h.dest != nil {
+		h.dest.cancel(errs.New(errs.Unavailable, "the lease has ended"))
+	}
 	delete(b.held, id)
 	close(b.idle)
 	b.idle = make(chan struct{})

@@ -137,6 +137,7 @@ func (s *workerService) AwaitSettled(ctx context.Context, req *brokerv1.AwaitSet
 	if err != nil {
 		return nil, err
 	}
+	d.begin()
 	select {
 	case <-d.settled:
 		return &brokerv1.AwaitSettledResponse{}, d.unsettled

@@ -1880,6 +1880,7 @@ type PullRequest struct {
 	//
 	//	*PullRequest_Open
 	//	*PullRequest_Received
+	//	*PullRequest_Settle
 	Kind          isPullRequest_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1940,6 +1941,15 @@ func (x *PullRequest) GetReceived() *PullReceived {
 	return nil
 }
 
+func (x *PullRequest) GetSettle() *PullSettle {
+	if x != nil {
+		if x, ok := x.Kind.(*PullRequest_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
 type isPullRequest_Kind interface {
 	isPullRequest_Kind()
 }
@@ -1952,9 +1962,15 @@ type PullRequest_Received struct {
 	Received *PullReceived `protobuf:"bytes,2,opt,name=received,proto3,oneof"`
 }
 
+type PullRequest_Settle struct {
+	Settle *PullSettle `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
+}
+
 func (*PullRequest_Open) isPullRequest_Kind() {}
 
 func (*PullRequest_Received) isPullRequest_Kind() {}
+
+func (*PullRequest_Settle) isPullRequest_Kind() {}
 
 type PullOpen struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2048,6 +2064,42 @@ func (x *PullOpen) GetPages() uint32 {
 	return 0
 }
 
+type PullSettle struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PullSettle) Reset() {
+	*x = PullSettle{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PullSettle) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PullSettle) ProtoMessage() {}
+
+func (x *PullSettle) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PullSettle.ProtoReflect.Descriptor instead.
+func (*PullSettle) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+}
+
 type PullReceived struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pages         uint32                 `protobuf:"varint,1,opt,name=pages,proto3" json:"pages,omitempty"`
@@ -2058,7 +2110,7 @@ type PullReceived struct {
 
 func (x *PullReceived) Reset() {
 	*x = PullReceived{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2122,7 @@ func (x *PullReceived) String() string {
 func (*PullReceived) ProtoMessage() {}
 
 func (x *PullReceived) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[29]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2083,7 +2135,7 @@ func (x *PullReceived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullReceived.ProtoReflect.Descriptor instead.
 func (*PullReceived) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{29}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PullReceived) GetPages() uint32 {
@@ -2107,7 +2159,7 @@ type PullResponse struct {
 	//	*PullResponse_Attached
 	//	*PullResponse_Sent
 	//	*PullResponse_Completion
-	//	*PullResponse_Page
+	//	*PullResponse_Pages
 	Kind          isPullResponse_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2115,7 +2167,7 @@ type PullResponse struct {
 
 func (x *PullResponse) Reset() {
 	*x = PullResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2179,7 @@ func (x *PullResponse) String() string {
 func (*PullResponse) ProtoMessage() {}
 
 func (x *PullResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[30]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2192,7 @@ func (x *PullResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullResponse.ProtoReflect.Descriptor instead.
 func (*PullResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{30}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PullResponse) GetKind() isPullResponse_Kind {
@@ -2177,10 +2229,10 @@ func (x *PullResponse) GetCompletion() *Completion {
 	return nil
 }
 
-func (x *PullResponse) GetPage() *PullPage {
+func (x *PullResponse) GetPages() *PullPages {
 	if x != nil {
-		if x, ok := x.Kind.(*PullResponse_Page); ok {
-			return x.Page
+		if x, ok := x.Kind.(*PullResponse_Pages); ok {
+			return x.Pages
 		}
 	}
 	return nil
@@ -2202,8 +2254,8 @@ type PullResponse_Completion struct {
 	Completion *Completion `protobuf:"bytes,3,opt,name=completion,proto3,oneof"`
 }
 
-type PullResponse_Page struct {
-	Page *PullPage `protobuf:"bytes,4,opt,name=page,proto3,oneof"` // MOVER_SHM only
+type PullResponse_Pages struct {
+	Pages *PullPages `protobuf:"bytes,4,opt,name=pages,proto3,oneof"` // MOVER_SHM only
 }
 
 func (*PullResponse_Attached) isPullResponse_Kind() {}
@@ -2212,7 +2264,7 @@ func (*PullResponse_Sent) isPullResponse_Kind() {}
 
 func (*PullResponse_Completion) isPullResponse_Kind() {}
 
-func (*PullResponse_Page) isPullResponse_Kind() {}
+func (*PullResponse_Pages) isPullResponse_Kind() {}
 
 type PullAttached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2222,7 +2274,7 @@ type PullAttached struct {
 
 func (x *PullAttached) Reset() {
 	*x = PullAttached{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2234,7 +2286,7 @@ func (x *PullAttached) String() string {
 func (*PullAttached) ProtoMessage() {}
 
 func (x *PullAttached) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[31]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2247,33 +2299,33 @@ func (x *PullAttached) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullAttached.ProtoReflect.Descriptor instead.
 func (*PullAttached) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{31}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
 }
 
-// PullPage says that a page is sealed, and where it lies in the sender's pool.
-type PullPage struct {
+// PullPages says that pages are sealed, and where they lie in the sender's pool: places [first, first + n), in order.
+type PullPages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Place         uint32                 `protobuf:"varint,1,opt,name=place,proto3" json:"place,omitempty"`
-	Page          uint32                 `protobuf:"varint,2,opt,name=page,proto3" json:"page,omitempty"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Pages         []uint32               `protobuf:"varint,2,rep,packed,name=pages,proto3" json:"pages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PullPage) Reset() {
-	*x = PullPage{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+func (x *PullPages) Reset() {
+	*x = PullPages{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PullPage) String() string {
+func (x *PullPages) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PullPage) ProtoMessage() {}
+func (*PullPages) ProtoMessage() {}
 
-func (x *PullPage) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[32]
+func (x *PullPages) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,23 +2336,23 @@ func (x *PullPage) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PullPage.ProtoReflect.Descriptor instead.
-func (*PullPage) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
+// Deprecated: Use PullPages.ProtoReflect.Descriptor instead.
+func (*PullPages) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
 }
 
-func (x *PullPage) GetPlace() uint32 {
+func (x *PullPages) GetFirst() uint32 {
 	if x != nil {
-		return x.Place
+		return x.First
 	}
 	return 0
 }
 
-func (x *PullPage) GetPage() uint32 {
+func (x *PullPages) GetPages() []uint32 {
 	if x != nil {
-		return x.Page
+		return x.Pages
 	}
-	return 0
+	return nil
 }
 
 type PullSent struct {
@@ -2312,7 +2364,7 @@ type PullSent struct {
 
 func (x *PullSent) Reset() {
 	*x = PullSent{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2376,7 @@ func (x *PullSent) String() string {
 func (*PullSent) ProtoMessage() {}
 
 func (x *PullSent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2389,7 @@ func (x *PullSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullSent.ProtoReflect.Descriptor instead.
 func (*PullSent) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PullSent) GetPages() uint32 {
@@ -2357,7 +2409,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2369,7 +2421,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2382,7 +2434,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *FollowRequest) GetInstance() []byte {
@@ -2410,7 +2462,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2422,7 +2474,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2435,7 +2487,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FollowResponse) GetInstance() []byte {
@@ -2488,7 +2540,7 @@ type LeaseRecord struct {
 
 func (x *LeaseRecord) Reset() {
 	*x = LeaseRecord{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2500,7 +2552,7 @@ func (x *LeaseRecord) String() string {
 func (*LeaseRecord) ProtoMessage() {}
 
 func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2513,7 +2565,7 @@ func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecord.ProtoReflect.Descriptor instead.
 func (*LeaseRecord) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LeaseRecord) GetSeq() uint64 {
@@ -2664,7 +2716,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2676,7 +2728,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2689,7 +2741,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
 }
 
 type DescribeResponse struct {
@@ -2705,7 +2757,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2717,7 +2769,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2730,7 +2782,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DescribeResponse) GetIdentity() *BrokerIdentity {
@@ -2787,7 +2839,7 @@ type PoolCount struct {
 
 func (x *PoolCount) Reset() {
 	*x = PoolCount{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2851,7 @@ func (x *PoolCount) String() string {
 func (*PoolCount) ProtoMessage() {}
 
 func (x *PoolCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2864,7 @@ func (x *PoolCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolCount.ProtoReflect.Descriptor instead.
 func (*PoolCount) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PoolCount) GetPages() uint32 {
@@ -2909,7 +2961,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +2973,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +2986,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *LeaseInfo) GetLeaseHash() []byte {
@@ -3011,7 +3063,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3075,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3088,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{41}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -3071,7 +3123,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3083,7 +3135,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3096,7 +3148,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{42}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WorkerInfo) GetId() string {
@@ -3267,10 +3319,11 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12#\n" +
 	"\rfrom_instance\x18\x02 \x01(\fR\ffromInstance\x12!\n" +
 	"\fadmission_id\x18\x03 \x01(\fR\vadmissionId\"\x11\n" +
-	"\x0fDrainedResponse\"\x8b\x01\n" +
+	"\x0fDrainedResponse\"\xc6\x01\n" +
 	"\vPullRequest\x123\n" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +
-	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceivedB\x06\n" +
+	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceived\x129\n" +
+	"\x06settle\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.PullSettleH\x00R\x06settleB\x06\n" +
 	"\x04kind\"\xf3\x01\n" +
 	"\bPullOpen\x12@\n" +
 	"\tadmission\x18\x01 \x01(\v2\".leasehold.mesh.v1.SignedAdmissionR\tadmission\x12\x16\n" +
@@ -3281,22 +3334,24 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\n" +
 	"from_token\x18\x05 \x01(\rR\tfromToken\x12\x12\n" +
 	"\x04rows\x18\x06 \x01(\rR\x04rows\x12\x14\n" +
-	"\x05pages\x18\a \x01(\rR\x05pages\":\n" +
+	"\x05pages\x18\a \x01(\rR\x05pages\"\f\n" +
+	"\n" +
+	"PullSettle\":\n" +
 	"\fPullReceived\x12\x14\n" +
 	"\x05pages\x18\x01 \x01(\rR\x05pages\x12\x14\n" +
-	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x84\x02\n" +
+	"\x05bytes\x18\x02 \x01(\x04R\x05bytes\"\x87\x02\n" +
 	"\fPullResponse\x12?\n" +
 	"\battached\x18\x01 \x01(\v2!.leasehold.broker.v1.PullAttachedH\x00R\battached\x123\n" +
 	"\x04sent\x18\x02 \x01(\v2\x1d.leasehold.broker.v1.PullSentH\x00R\x04sent\x12A\n" +
 	"\n" +
 	"completion\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.CompletionH\x00R\n" +
-	"completion\x123\n" +
-	"\x04page\x18\x04 \x01(\v2\x1d.leasehold.broker.v1.PullPageH\x00R\x04pageB\x06\n" +
+	"completion\x126\n" +
+	"\x05pages\x18\x04 \x01(\v2\x1e.leasehold.broker.v1.PullPagesH\x00R\x05pagesB\x06\n" +
 	"\x04kind\"\x0e\n" +
-	"\fPullAttached\"4\n" +
-	"\bPullPage\x12\x14\n" +
-	"\x05place\x18\x01 \x01(\rR\x05place\x12\x12\n" +
-	"\x04page\x18\x02 \x01(\rR\x04page\" \n" +
+	"\fPullAttached\"7\n" +
+	"\tPullPages\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x14\n" +
+	"\x05pages\x18\x02 \x03(\rR\x05pages\" \n" +
 	"\bPullSent\x12\x14\n" +
 	"\x05pages\x18\x01 \x01(\rR\x05pages\"A\n" +
 	"\rFollowRequest\x12\x1a\n" +
@@ -3411,7 +3466,7 @@ func file_leasehold_broker_v1_broker_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_broker_v1_broker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(Role)(0),                    // 0: leasehold.broker.v1.Role
 	(*PageGrant)(nil),            // 1: leasehold.broker.v1.PageGrant
@@ -3443,25 +3498,26 @@ var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(*DrainedResponse)(nil),      // 27: leasehold.broker.v1.DrainedResponse
 	(*PullRequest)(nil),          // 28: leasehold.broker.v1.PullRequest
 	(*PullOpen)(nil),             // 29: leasehold.broker.v1.PullOpen
-	(*PullReceived)(nil),         // 30: leasehold.broker.v1.PullReceived
-	(*PullResponse)(nil),         // 31: leasehold.broker.v1.PullResponse
-	(*PullAttached)(nil),         // 32: leasehold.broker.v1.PullAttached
-	(*PullPage)(nil),             // 33: leasehold.broker.v1.PullPage
-	(*PullSent)(nil),             // 34: leasehold.broker.v1.PullSent
-	(*FollowRequest)(nil),        // 35: leasehold.broker.v1.FollowRequest
-	(*FollowResponse)(nil),       // 36: leasehold.broker.v1.FollowResponse
-	(*LeaseRecord)(nil),          // 37: leasehold.broker.v1.LeaseRecord
-	(*DescribeRequest)(nil),      // 38: leasehold.broker.v1.DescribeRequest
-	(*DescribeResponse)(nil),     // 39: leasehold.broker.v1.DescribeResponse
-	(*PoolCount)(nil),            // 40: leasehold.broker.v1.PoolCount
-	(*LeaseInfo)(nil),            // 41: leasehold.broker.v1.LeaseInfo
-	(*TenantUse)(nil),            // 42: leasehold.broker.v1.TenantUse
-	(*WorkerInfo)(nil),           // 43: leasehold.broker.v1.WorkerInfo
-	(*v1.SignedAdmission)(nil),   // 44: leasehold.mesh.v1.SignedAdmission
-	(v1.Mover)(0),                // 45: leasehold.mesh.v1.Mover
+	(*PullSettle)(nil),           // 30: leasehold.broker.v1.PullSettle
+	(*PullReceived)(nil),         // 31: leasehold.broker.v1.PullReceived
+	(*PullResponse)(nil),         // 32: leasehold.broker.v1.PullResponse
+	(*PullAttached)(nil),         // 33: leasehold.broker.v1.PullAttached
+	(*PullPages)(nil),            // 34: leasehold.broker.v1.PullPages
+	(*PullSent)(nil),             // 35: leasehold.broker.v1.PullSent
+	(*FollowRequest)(nil),        // 36: leasehold.broker.v1.FollowRequest
+	(*FollowResponse)(nil),       // 37: leasehold.broker.v1.FollowResponse
+	(*LeaseRecord)(nil),          // 38: leasehold.broker.v1.LeaseRecord
+	(*DescribeRequest)(nil),      // 39: leasehold.broker.v1.DescribeRequest
+	(*DescribeResponse)(nil),     // 40: leasehold.broker.v1.DescribeResponse
+	(*PoolCount)(nil),            // 41: leasehold.broker.v1.PoolCount
+	(*LeaseInfo)(nil),            // 42: leasehold.broker.v1.LeaseInfo
+	(*TenantUse)(nil),            // 43: leasehold.broker.v1.TenantUse
+	(*WorkerInfo)(nil),           // 44: leasehold.broker.v1.WorkerInfo
+	(*v1.SignedAdmission)(nil),   // 45: leasehold.mesh.v1.SignedAdmission
+	(v1.Mover)(0),                // 46: leasehold.mesh.v1.Mover
 }
 var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
-	44, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	45, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	0,  // 1: leasehold.broker.v1.ReserveRequest.role:type_name -> leasehold.broker.v1.Role
 	1,  // 2: leasehold.broker.v1.ReserveResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	4,  // 3: leasehold.broker.v1.SealRequest.pages:type_name -> leasehold.broker.v1.PageSeal
@@ -3469,58 +3525,59 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	22, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
 	1,  // 6: leasehold.broker.v1.AwaitOwnedResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	13, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
-	44, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	45, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	20, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
 	21, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
 	23, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
 	23, // 12: leasehold.broker.v1.HandshakeResponse.from:type_name -> leasehold.broker.v1.BrokerIdentity
 	29, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
-	30, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
-	44, // 15: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
-	32, // 16: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
-	34, // 17: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
-	22, // 18: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
-	33, // 19: leasehold.broker.v1.PullResponse.page:type_name -> leasehold.broker.v1.PullPage
-	37, // 20: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
-	0,  // 21: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
-	45, // 22: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
-	23, // 23: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
-	40, // 24: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
-	41, // 25: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
-	42, // 26: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
-	43, // 27: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
-	0,  // 28: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
-	2,  // 29: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
-	5,  // 30: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
-	7,  // 31: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
-	9,  // 32: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
-	10, // 33: leasehold.broker.v1.WorkerService.AwaitSettled:input_type -> leasehold.broker.v1.AwaitSettledRequest
-	14, // 34: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
-	16, // 35: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
-	18, // 36: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
-	24, // 37: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
-	28, // 38: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
-	26, // 39: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
-	35, // 40: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
-	38, // 41: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
-	3,  // 42: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
-	6,  // 43: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
-	8,  // 44: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
-	12, // 45: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
-	11, // 46: leasehold.broker.v1.WorkerService.AwaitSettled:output_type -> leasehold.broker.v1.AwaitSettledResponse
-	15, // 47: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
-	17, // 48: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
-	19, // 49: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
-	25, // 50: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
-	31, // 51: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
-	27, // 52: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
-	36, // 53: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
-	39, // 54: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
-	42, // [42:55] is the sub-list for method output_type
-	29, // [29:42] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	31, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
+	30, // 15: leasehold.broker.v1.PullRequest.settle:type_name -> leasehold.broker.v1.PullSettle
+	45, // 16: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	33, // 17: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
+	35, // 18: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
+	22, // 19: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
+	34, // 20: leasehold.broker.v1.PullResponse.pages:type_name -> leasehold.broker.v1.PullPages
+	38, // 21: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
+	0,  // 22: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
+	46, // 23: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
+	23, // 24: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
+	41, // 25: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
+	42, // 26: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
+	43, // 27: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
+	44, // 28: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
+	0,  // 29: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
+	2,  // 30: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
+	5,  // 31: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
+	7,  // 32: leasehold.broker.v1.WorkerService.Finish:input_type -> leasehold.broker.v1.FinishRequest
+	9,  // 33: leasehold.broker.v1.WorkerService.AwaitOwned:input_type -> leasehold.broker.v1.AwaitOwnedRequest
+	10, // 34: leasehold.broker.v1.WorkerService.AwaitSettled:input_type -> leasehold.broker.v1.AwaitSettledRequest
+	14, // 35: leasehold.broker.v1.WorkerService.Retire:input_type -> leasehold.broker.v1.RetireRequest
+	16, // 36: leasehold.broker.v1.WorkerService.Refuse:input_type -> leasehold.broker.v1.RefuseRequest
+	18, // 37: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
+	24, // 38: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
+	28, // 39: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
+	26, // 40: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
+	36, // 41: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
+	39, // 42: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
+	3,  // 43: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
+	6,  // 44: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
+	8,  // 45: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
+	12, // 46: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
+	11, // 47: leasehold.broker.v1.WorkerService.AwaitSettled:output_type -> leasehold.broker.v1.AwaitSettledResponse
+	15, // 48: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
+	17, // 49: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
+	19, // 50: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
+	25, // 51: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
+	32, // 52: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
+	27, // 53: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
+	37, // 54: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
+	40, // 55: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
+	43, // [43:56] is the sub-list for method output_type
+	30, // [30:43] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_broker_v1_broker_proto_init() }
@@ -3535,12 +3592,13 @@ func file_leasehold_broker_v1_broker_proto_init() {
 	file_leasehold_broker_v1_broker_proto_msgTypes[27].OneofWrappers = []any{
 		(*PullRequest_Open)(nil),
 		(*PullRequest_Received)(nil),
+		(*PullRequest_Settle)(nil),
 	}
-	file_leasehold_broker_v1_broker_proto_msgTypes[30].OneofWrappers = []any{
+	file_leasehold_broker_v1_broker_proto_msgTypes[31].OneofWrappers = []any{
 		(*PullResponse_Attached)(nil),
 		(*PullResponse_Sent)(nil),
 		(*PullResponse_Completion)(nil),
-		(*PullResponse_Page)(nil),
+		(*PullResponse_Pages)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3548,7 +3606,7 @@ func file_leasehold_broker_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_broker_v1_broker_proto_rawDesc), len(file_leasehold_broker_v1_broker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   43,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

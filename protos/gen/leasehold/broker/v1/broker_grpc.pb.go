@@ -65,9 +65,9 @@ type WorkerServiceClient interface {
 	// AwaitOwned waits until a DESTINATION lease's pages have arrived and were verified against the receiver's own
 	// expectation, and returns their tags. UNAVAILABLE peer lost; DATA_LOSS any check failed; or P's own refusal.
 	AwaitOwned(ctx context.Context, in *AwaitOwnedRequest, opts ...grpc.CallOption) (*AwaitOwnedResponse, error)
-	// AwaitSettled waits until the second look at a DESTINATION's pages is over, at both brokers: when the pages are owned,
-	// each side digests its own at rest once more, while the first decode step runs. A worker gives no token away before
-	// it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
+	// AwaitSettled says that the worker has begun to compute on a DESTINATION's pages, and waits until the second look at them
+	// is over, at both brokers: each side digests its own at rest once more, while the first decode step runs. A worker
+	// gives no token away before it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
 	AwaitSettled(ctx context.Context, in *AwaitSettledRequest, opts ...grpc.CallOption) (*AwaitSettledResponse, error)
 	// Retire ends a lease, however it ended: the worker promises that no kernel of its will touch the pages again.
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
@@ -211,9 +211,9 @@ type WorkerServiceServer interface {
 	// AwaitOwned waits until a DESTINATION lease's pages have arrived and were verified against the receiver's own
 	// expectation, and returns their tags. UNAVAILABLE peer lost; DATA_LOSS any check failed; or P's own refusal.
 	AwaitOwned(context.Context, *AwaitOwnedRequest) (*AwaitOwnedResponse, error)
-	// AwaitSettled waits until the second look at a DESTINATION's pages is over, at both brokers: when the pages are owned,
-	// each side digests its own at rest once more, while the first decode step runs. A worker gives no token away before
-	// it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
+	// AwaitSettled says that the worker has begun to compute on a DESTINATION's pages, and waits until the second look at them
+	// is over, at both brokers: each side digests its own at rest once more, while the first decode step runs. A worker
+	// gives no token away before it has the answer. DATA_LOSS a page changed after it arrived, or after it was sent; UNAVAILABLE peer lost.
 	AwaitSettled(context.Context, *AwaitSettledRequest) (*AwaitSettledResponse, error)
 	// Retire ends a lease, however it ended: the worker promises that no kernel of its will touch the pages again.
 	// This is the proof that lets pages leave RELEASING or QUARANTINE. Repeats are no error.
@@ -483,9 +483,10 @@ type PeerServiceClient interface {
 	Handshake(ctx context.Context, in *HandshakeRequest, opts ...grpc.CallOption) (*HandshakeResponse, error)
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
-	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Then the
-	// sender digests its pages at rest once more, and the stream ends: OK says that they are still what was sealed.
-	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
+	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Settle, when the
+	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
+	// says that they are still what was sealed.
+	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PullRequest, PullResponse], error)
@@ -551,9 +552,10 @@ type PeerServiceServer interface {
 	Handshake(context.Context, *HandshakeRequest) (*HandshakeResponse, error)
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
-	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Then the
-	// sender digests its pages at rest once more, and the stream ends: OK says that they are still what was sealed.
-	// With MOVER_SHM a PullPage comes for each page instead of its parts, and the receiver copies the page itself.
+	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Settle, when the
+	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
+	// says that they are still what was sealed.
+	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error
