@@ -42,7 +42,7 @@ func runBenchTTFT(ctx context.Context, e *Env) (Result, error) {
 		return Result{}, err
 	}
 	defer os.RemoveAll(dir)
-	echoes, err := scenario.Setup{Bin: e.Bin}.Canary(dir, uint32(8192+canary.Answer))
+	echoes, err := scenario.Setup{Bin: e.Bin}.Canary(dir, uint32(stuckPrompt+canary.Answer))
 	if err != nil {
 		return Result{}, err
 	}
@@ -59,7 +59,11 @@ func runBenchTTFT(ctx context.Context, e *Env) (Result, error) {
 		}
 		met = met && ok
 	}
-	return Result{Met: met, Figures: fig}, nil
+	ok, err := e.stuck(ctx, echoes, fig)
+	if err != nil {
+		return Result{Figures: fig}, fmt.Errorf("stuck peer: %w", err)
+	}
+	return Result{Met: met && ok, Figures: fig}, nil
 }
 
 func (e *Env) ttft(ctx context.Context, name string, s scenario.Setup, fig map[string]any) (met bool, err error) {
@@ -91,14 +95,18 @@ func (e *Env) ttft(ctx context.Context, name string, s scenario.Setup, fig map[s
 	return met, nil
 }
 
+// promptFor is prompt in the words of the stage's model.
+func promptFor(st *scenario.Stage, n int) []int32 {
+	ids := prompt(n)
+	for i := range ids {
+		ids[i] %= int32(st.Loaded.Config.Vocab)
+	}
+	return ids
+}
+
 // ask runs one request and says when its first token came.
 func ask(ctx context.Context, st *scenario.Stage, tokens int, m meshv1.Mover) (driver.Outcome, error) {
-	r := driver.Request{Tenant: "bench", IDs: prompt(tokens), MaxNew: 4, Sampling: &decodev1.Sampling{IgnoreEos: true}, Decode: "decode-0"}
-	if limit := int32(st.Loaded.Config.Vocab); limit < 48100 {
-		for i := range r.IDs {
-			r.IDs[i] %= limit
-		}
-	}
+	r := driver.Request{Tenant: "bench", IDs: promptFor(st, tokens), MaxNew: 4, Sampling: &decodev1.Sampling{IgnoreEos: true}, Decode: "decode-0"}
 	if m != meshv1.Mover_MOVER_NONE {
 		r.Prefill = "prefill-0"
 		r.Change = func(a *meshv1.Admission) { a.Mover = m }

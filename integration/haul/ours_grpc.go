@@ -113,4 +113,6 @@ func (d *landed) Landed(uint32) error {
 }
 
 // Copy refuses: what a stream brings needs none.
-func (d *landed) Copy(uint32, []byte) error { return errs.New(errs.Internal, "a page without its bytes") }
+func (d *landed) Copy(uint32, []byte) error {
+	return errs.New(errs.Internal, "a page without its bytes")
+}
