@@ -4,13 +4,17 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 
 	"leasehold.dev/cli/doctor"
+	"leasehold.dev/cli/rdma"
 	"leasehold.dev/mesh/discover"
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/mesh/registry"
@@ -25,10 +29,15 @@ type doctorCommand struct {
 	psCommand
 	Want map[string]int `help:"Least number of passing processes of a service, as prefill=2; may be repeated (default: 1 each)." placeholder:"SERVICE=N"`
 	JSON bool           `help:"Print the report as JSON." name:"json"`
+	RDMA bool           `help:"Look at this host's RDMA devices and limits instead of the mesh." name:"rdma"`
+	Pool uint64         `help:"With --rdma: bytes of this host's largest pool, which the ucx mover registers whole." placeholder:"BYTES"`
 }
 
 // Run prints what it found. A finding is an error, so that a rollout that calls it stops.
 func (c *doctorCommand) Run(ctx context.Context, s streams) error {
+	if c.RDMA {
+		return c.host(s)
+	}
 	url, who, err := c.find()
 	if err != nil {
 		return err
@@ -42,19 +51,43 @@ func (c *doctorCommand) Run(ctx context.Context, s streams) error {
 		return err
 	}
 	report := doctor.Examine(askAll(ctx, all, id, c.Timeout), c.Want)
-	if c.JSON {
-		e := json.NewEncoder(s.out)
-		e.SetIndent("", "  ")
-		err = e.Encode(report)
-	} else {
-		err = report.Print(s.out)
-	}
-	if err != nil {
-		return fmt.Errorf("doctor: %w", err)
+	if err := c.say(s.out, report); err != nil {
+		return err
 	}
 	if !report.OK {
 		return errs.New(errs.Unavailable, "doctor: %d findings; the first: %s %s/%s: %s", len(report.Findings), report.Findings[0].Check,
 			report.Findings[0].Service, report.Findings[0].ID, report.Findings[0].Text)
+	}
+	return nil
+}
+
+// host looks at the machine it runs on. One that is not fit is an error.
+func (c *doctorCommand) host(s streams) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return errs.New(errs.Unavailable, "doctor: RLIMIT_MEMLOCK: %w", err)
+	}
+	report := rdma.Examine(os.DirFS("/"), rdma.Need{PoolBytes: c.Pool, Locked: limit.Cur})
+	if err := c.say(s.out, report); err != nil {
+		return err
+	}
+	if !report.Fit {
+		return errs.New(errs.Unavailable, "doctor: this host is not fit for RDMA")
+	}
+	return nil
+}
+
+func (c *doctorCommand) say(out io.Writer, report interface{ Print(io.Writer) error }) error {
+	err := error(nil)
+	if c.JSON {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		err = e.Encode(report)
+	} else {
+		err = report.Print(out)
+	}
+	if err != nil {
+		return fmt.Errorf("doctor: %w", err)
 	}
 	return nil
 }

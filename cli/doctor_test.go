@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"leasehold.dev/cli/doctor"
 	"leasehold.dev/mesh/identity"
 	"leasehold.dev/mesh/registry"
+	"leasehold.dev/protos/errs"
 )
 
 // Real connections: the prefill worker is under its promise, the decode worker and the broker are as they should be, and one
@@ -34,5 +36,23 @@ func TestDoctorAsksEverybodyAtOnce(t *testing.T) {
 	}
 	if r.OK || len(r.Workers) != 2 || len(r.Brokers) != 1 {
 		t.Errorf("report %+v", r)
+	}
+}
+
+// doctor --rdma looks at this host, in words or as JSON, and is an error on one without RDMA.
+func TestDoctorLooksAtTheHost(t *testing.T) {
+	for _, asJSON := range []bool{false, true} {
+		var out bytes.Buffer
+		err := (&doctorCommand{RDMA: true, Pool: 1 << 62, JSON: asJSON}).Run(t.Context(), streams{out: &out})
+		if errs.KindOf(err) != errs.Unavailable { // no limit is that high but none, and then there is no device here
+			t.Errorf("Run = %v, want unavailable", err)
+		}
+		want := "CHECK"
+		if asJSON {
+			want = `"verdict": `
+		}
+		if !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "memlock") {
+			t.Errorf("JSON %v: no %s in\n%s", asJSON, want, out.String())
+		}
 	}
 }

@@ -5,6 +5,7 @@ go 1.26.7
 require (
 	github.com/alecthomas/kong v1.17.0
 	github.com/openai/openai-go/v3 v3.98.0
+	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
 	leasehold.dev/mesh v0.0.0
 	leasehold.dev/protos v0.0.0
@@ -66,7 +67,6 @@ require (
 	go.uber.org/goleak v1.3.0
 	golang.org/x/exp v0.0.0-20261014143641-f0251eb4aa3e // indirect
 	golang.org/x/net v0.61.0 // indirect
-	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261026165753-2ffab32bce7e // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
