@@ -61,6 +61,9 @@ func (g *rig) Call(name string, f func(grpc.ClientConnInterface) error) error {
 	return f(n.conn)
 }
 
+// More implements the broker's Peers.
+func (g *rig) More(string, int) []grpc.ClientConnInterface { return nil }
+
 func newRig(t *testing.T, o tinymodel.Options, pages uint32) *rig {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)

@@ -4,6 +4,7 @@ import (
 	"flag"
 
 	"leasehold.dev/gpu/layout"
+	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/kvbroker/server"
 	"leasehold.dev/mesh"
 	"leasehold.dev/protos/errs"
@@ -18,7 +19,7 @@ type flags struct {
 	share                        uint
 	checkShare                   float64
 	movers, host                 string
-	copyThreads                  uint
+	copyThreads, pullLanes       uint
 }
 
 func parse(args []string) (*flags, error) {
@@ -37,6 +38,7 @@ func parse(args []string) (*flags, error) {
 	fs.StringVar(&f.movers, "movers", "shm,grpc", "`movers` by which pages go to and come from other brokers, separated by commas")
 	fs.StringVar(&f.host, "host", "auto", "`name` that is equal for brokers that can map each other's pools; auto: this boot, mount namespace and user; empty: no shared memory")
 	fs.UintVar(&f.copyThreads, "copy-threads", 0, "`threads` that copy and check moved pages at once (default: a quarter of the CPUs)")
+	fs.UintVar(&f.pullLanes, "pull-lanes", 1, "`connections` that the pages of a Pull by grpc come over at once")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -46,6 +48,8 @@ func parse(args []string) (*flags, error) {
 		return nil, errs.New(errs.Invalid, "unexpected argument %q", fs.Arg(0))
 	case f.model == "" || f.dir == "" || f.keyFile == "" || f.pages == 0:
 		return nil, errs.New(errs.Invalid, "-model, -dir, -admission-key and -pages are needed")
+	case f.pullLanes < 1 || f.pullLanes > mover.MaxLanes:
+		return nil, errs.New(errs.Invalid, "-pull-lanes is %d, want 1 to %d", f.pullLanes, mover.MaxLanes)
 	case f.copyThreads > 1024:
 		return nil, errs.New(errs.Invalid, "-copy-threads is %d, at most 1024", f.copyThreads)
 	case f.pages > most || f.quota > most || f.quarantine > most || f.share > most:
@@ -78,6 +82,6 @@ func (f *flags) server() (server.Config, error) {
 		Dir: f.dir, Layout: l, ModelRevision: revision, TokenizerRevision: tokenizer,
 		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota), Share: uint32(f.share),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
-		Movers: movers, Host: host, CopyThreads: int(f.copyThreads),
+		Movers: movers, Host: host, CopyThreads: int(f.copyThreads), PullLanes: int(f.pullLanes),
 	}, nil
 }

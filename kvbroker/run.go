@@ -45,12 +45,16 @@ func Run(ctx context.Context, args []string) error {
 		c.Caller = callingBroker
 	}
 	if srv.Registry != nil {
-		set, err := srv.Peers(context.WithoutCancel(ctx), service, rpc.BulkDial()...)
-		if err != nil {
-			return err
+		var all brokers
+		for range f.pullLanes { // a set a lane: each has a connection of its own
+			set, err := srv.Peers(context.WithoutCancel(ctx), service, rpc.BulkDial()...)
+			if err != nil {
+				return err
+			}
+			defer set.Close()
+			all.sets = append(all.sets, set)
 		}
-		defer set.Close()
-		c.Peers = brokers{set}
+		c.Peers = all
 	}
 	b, err := server.New(c)
 	if err != nil {
@@ -60,6 +64,7 @@ func Run(ctx context.Context, args []string) error {
 	b.Register(srv.GRPC())
 	srv.Allow(brokerv1.PeerService_Handshake_FullMethodName, service)
 	srv.Allow(brokerv1.PeerService_Pull_FullMethodName, service)
+	srv.Allow(brokerv1.PeerService_Lane_FullMethodName, service)
 	srv.Allow(brokerv1.InfoService_Describe_FullMethodName, service, "router", "prefill", "decode", "cli")
 	srv.Allow(brokerv1.RecordService_Follow_FullMethodName, "router")
 	srv.Check("pool", b.Ready)
@@ -73,14 +78,25 @@ func callingBroker(ctx context.Context) (string, bool) {
 	return id, ok && s == service
 }
 
-// brokers are the registry's, each behind its breaker.
-type brokers struct{ set *peers.Set }
+// brokers are the registry's, each behind its breaker: the first set's for calls, the others' for lanes.
+type brokers struct{ sets []*peers.Set }
 
 // Call implements [server.Peers].
 func (b brokers) Call(name string, f func(grpc.ClientConnInterface) error) error {
-	p := b.set.Get(name)
+	p := b.sets[0].Get(name)
 	if p == nil {
 		return errs.New(errs.Unavailable, "broker %q is not listed", name)
 	}
 	return p.Do(func() error { return f(p.Conn) })
+}
+
+// More implements [server.Peers].
+func (b brokers) More(name string, n int) []grpc.ClientConnInterface {
+	var out []grpc.ClientConnInterface
+	for _, set := range b.sets[1:] {
+		if p := set.Get(name); p != nil && len(out) < n {
+			out = append(out, p.Conn)
+		}
+	}
+	return out
 }

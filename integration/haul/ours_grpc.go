@@ -1,8 +1,11 @@
 package haul
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -21,7 +24,8 @@ func init() { register("grpc", Mover{Serve: serveGRPC, Dial: dialGRPC}) }
 // grpcPeer is the sending broker's face.
 type grpcPeer struct {
 	brokerv1.UnimplementedPeerServiceServer
-	s *Sources
+	s     *Sources
+	lanes atomic.Pointer[mover.Lanes] // of the Pull that is served
 }
 
 // Pull implements PeerService.
@@ -34,7 +38,25 @@ func (p *grpcPeer) Pull(stream grpc.BidiStreamingServer[brokerv1.PullRequest, br
 	if err != nil {
 		return errs.ToStatus(err)
 	}
-	return errs.ToStatus(mover.Serve(stream, src, uint32(p.s.Load.PageBytes)))
+	size := uint32(p.s.Load.PageBytes)
+	if open.Lanes < 2 {
+		return errs.ToStatus(mover.Serve(stream, src, size))
+	}
+	l, err := mover.NewLanes(open.Lanes, src, size)
+	if err != nil {
+		return errs.ToStatus(err)
+	}
+	p.lanes.Store(l)
+	return errs.ToStatus(l.ServePull(stream))
+}
+
+// Lane implements PeerService.
+func (p *grpcPeer) Lane(req *brokerv1.LaneRequest, stream grpc.ServerStreamingServer[brokerv1.LaneResponse]) error {
+	l := p.lanes.Load()
+	if l == nil || !bytes.Equal(l.Token(), req.LaneToken) {
+		return errs.ToStatus(errs.New(errs.Unavailable, "no Pull has this token"))
+	}
+	return errs.ToStatus(l.Serve(stream, req.Lane))
 }
 
 func serveGRPC(_ context.Context, o Options, s *Sources) (Address, func(), error) {
@@ -60,16 +82,14 @@ func serveGRPC(_ context.Context, o Options, s *Sources) (Address, func(), error
 	return a, func() { srv.Stop(); <-done }, nil
 }
 
-// grpcPuller is the receiving broker's connection.
+// grpcPuller is the receiving broker's connections.
 type grpcPuller struct {
-	conn *grpc.ClientConn
-	to   *Pages
+	conns []*grpc.ClientConn
+	more  []grpc.ClientConnInterface // all but the first
+	to    *Pages
 }
 
 func dialGRPC(_ context.Context, o Options, a Address, to *Pages) (Puller, error) {
-	if o.Conns > 1 {
-		return nil, errs.New(errs.NotFound, "missing: the mover has one connection")
-	}
 	creds := insecure.NewCredentials()
 	if o.TLS {
 		conf, err := clientTLS(a.Cert)
@@ -78,37 +98,50 @@ func dialGRPC(_ context.Context, o Options, a Address, to *Pages) (Puller, error
 		}
 		creds = credentials.NewTLS(conf)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+a.Net, append(rpc.BulkDial(), grpc.WithTransportCredentials(creds), grpc.WithDisableRetry())...)
-	if err != nil {
-		return nil, err
+	p := &grpcPuller{to: to}
+	for i := range max(o.Conns, 1) {
+		conn, err := grpc.NewClient("passthrough:///"+a.Net, append(rpc.BulkDial(), grpc.WithTransportCredentials(creds), grpc.WithDisableRetry())...)
+		if err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.conns = append(p.conns, conn)
+		if i > 0 {
+			p.more = append(p.more, conn)
+		}
 	}
-	return &grpcPuller{conn, to}, nil
+	return p, nil
 }
 
 // Pull implements Puller.
 func (p *grpcPuller) Pull(ctx context.Context, open *brokerv1.PullOpen, rx *transfer.Receiver) (Pulled, error) {
-	s, err := mover.Open(ctx, p.conn, open)
+	s, err := mover.Open(ctx, p.conns[0], open, p.more...)
 	if err != nil {
 		return Pulled{}, err
 	}
 	to := &landed{Pages: p.to}
 	c, _, err := s.Receive(to, rx)
-	return Pulled{Completion: c, Landed: to.last, End: s.End}, err
+	return Pulled{Completion: c, Landed: time.Unix(0, to.last.Load()), End: s.End}, err
 }
 
 // Close implements Puller.
-func (p *grpcPuller) Close() error { return p.conn.Close() }
+func (p *grpcPuller) Close() error {
+	var all []error
+	for _, c := range p.conns {
+		all = append(all, c.Close())
+	}
+	return errors.Join(all...)
+}
 
 // landed implements mover.Destination and knows when the last page came.
 type landed struct {
 	*Pages
-	last time.Time
+	last atomic.Int64 // ns; lanes write it
 }
 
 func (d *landed) Page(place uint32) ([]byte, error) { return d.Place(int(place)), nil }
 
 func (d *landed) Landed(uint32) error {
-	d.last = time.Now()
+	d.last.Store(time.Now().UnixNano())
 	return nil
 }
 

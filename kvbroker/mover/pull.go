@@ -15,7 +15,8 @@ import (
 
 // Destination is the memory that pages arrive in.
 type Destination interface {
-	// Page is the memory of a place. It is written until the next call of a method, or the end of Receive.
+	// Page is the memory of a place. It is written until the place has landed, or the end of Receive. A Pull with more lanes
+	// than one calls the methods from a goroutine of each, for different places.
 	Page(place uint32) ([]byte, error)
 	// Landed says that all bytes of a place are there, in order.
 	Landed(place uint32) error
@@ -33,18 +34,30 @@ type Moved struct {
 
 // Stream is an attached Pull over gRPC. One goroutine uses it.
 type Stream struct {
-	cs   grpc.ClientStream
-	stop context.CancelFunc
-	view View // of a Pull by shared memory: the sender's pool
-	rx   *transfer.Receiver
+	cs    grpc.ClientStream
+	stop  context.CancelFunc
+	lanes lanes
+	view  View // of a Pull by shared memory: the sender's pool
+	rx    *transfer.Receiver
 }
 
 // Open opens a Pull and returns when the peer has attached it. ctx bounds the whole Pull; its end, or Close, tells the
-// peer at once.
-func Open(ctx context.Context, conn grpc.ClientConnInterface, open *brokerv1.PullOpen) (*Stream, error) {
+// peer at once. With more connections to the peer, pages come over a lane on each of them too; open then says how many
+// lanes there are, which is at most its pages.
+func Open(ctx context.Context, conn grpc.ClientConnInterface, open *brokerv1.PullOpen, more ...grpc.ClientConnInterface) (*Stream, error) {
 	ctx, stop := context.WithCancel(ctx)
 	s := &Stream{stop: stop}
-	if err := s.open(ctx, conn, open); err != nil {
+	more = more[:min(len(more), MaxLanes-1, int(max(open.Pages, 1))-1)]
+	if open.Lanes = uint32(len(more)) + 1; len(more) == 0 {
+		open.Lanes = 0
+	}
+	err := s.open(ctx, conn, open)
+	for i, c := range more {
+		if err == nil {
+			err = s.openLane(ctx, c, uint32(i)+1)
+		}
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -67,6 +80,10 @@ func (s *Stream) open(ctx context.Context, conn grpc.ClientConnInterface, open *
 	}
 	if resp.GetAttached() == nil {
 		return errs.New(errs.Corrupt, "pull: the first answer is %T, want Attached", resp.Kind)
+	}
+	s.lanes.token = resp.GetAttached().LaneToken
+	if len(s.lanes.token) != TokenSize && open.Lanes > 1 {
+		return errs.New(errs.Corrupt, "pull: lane token of %d bytes, want %d", len(s.lanes.token), TokenSize)
 	}
 	return nil
 }
@@ -96,6 +113,13 @@ func (s *Stream) receive(in *incoming) error {
 // nothing touches the pages any more, on either side.
 func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Completion, Moved, error) {
 	s.rx = rx
+	if len(s.lanes.streams) > 0 {
+		if err := rx.Split(uint32(len(s.lanes.streams)) + 1); err != nil {
+			s.Close()
+			return nil, Moved{}, err
+		}
+		s.startLanes(dst)
+	}
 	r := reception{Stream: s, dst: dst}
 	for {
 		p, err := r.next()
@@ -103,7 +127,8 @@ func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Comp
 			err = errs.New(errs.Internal, "pull: ended before its completion")
 		}
 		if err != nil {
-			s.Close()
+			err = s.fail(err)
+			s.lanes.wait.Wait()
 			return nil, r.moved(), err
 		}
 		if p.Completed {
@@ -130,6 +155,7 @@ func (s *Stream) End() error {
 // reception is one Receive: it carries messages to the core and does what the core answers.
 type reception struct {
 	*Stream
+	lane        uint32
 	dst         Destination
 	over        bool              // no page may come any more
 	progress    transfer.Progress // of the part that is being received
@@ -137,6 +163,14 @@ type reception struct {
 }
 
 func (r *reception) moved() Moved {
+	for _, l := range r.lanes.receptions {
+		if !l.first.IsZero() && (r.first.IsZero() || l.first.Before(r.first)) {
+			r.first = l.first
+		}
+		if l.last.After(r.last) {
+			r.last = l.last
+		}
+	}
 	return Moved{Pages: r.rx.Pages(), Bytes: r.rx.Bytes(), Took: r.last.Sub(r.first)}
 }
 
@@ -163,6 +197,9 @@ func (r *reception) next() (p transfer.Progress, err error) {
 	case *brokerv1.PullResponse_Pages:
 		return p, r.copyAll(k.Pages)
 	case *brokerv1.PullResponse_Sent:
+		if err := r.joinLanes(); err != nil {
+			return p, err
+		}
 		return r.step(transfer.Sent{Pages: k.Sent.GetPages()})
 	case *brokerv1.PullResponse_Completion:
 		return r.step(transfer.Completed{Completion: k.Completion})
@@ -178,7 +215,7 @@ func (r *reception) mark() {
 }
 
 func (r *reception) step(a transfer.Arrival) (transfer.Progress, error) {
-	p, err := r.rx.Step(a)
+	p, err := r.advance(a)
 	if err == nil && p.Received {
 		err = r.send(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Received{
 			Received: &brokerv1.PullReceived{Pages: r.rx.Pages(), Bytes: r.rx.Bytes()}}})
@@ -195,7 +232,7 @@ func (r *reception) place(place, off, n uint32) ([]byte, error) {
 		return nil, errs.New(errs.Corrupt, "pull: a part of page %d, which is in the sender's pool", place)
 	}
 	var err error
-	if r.progress, err = r.rx.Step(transfer.Part{Place: place, Offset: off, Length: uint64(n)}); err != nil {
+	if r.progress, err = r.advance(transfer.LanePart{Part: transfer.Part{Place: place, Offset: off, Length: uint64(n)}, Lane: r.lane}); err != nil {
 		return nil, err
 	}
 	page, err := r.dst.Page(place)

@@ -33,8 +33,8 @@ type ServerStream interface {
 
 // ReceiveOpen reads the first message of a Pull.
 func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
-	if ct := metadata.ValueFromIncomingContext(stream.Context(), "content-type"); len(ct) != 1 || ct[0] != "application/grpc+"+Subtype {
-		return nil, errs.New(errs.Invalid, "pull: content type %q, want application/grpc+%s", ct, Subtype)
+	if err := CheckSubtype(stream.Context()); err != nil {
+		return nil, err
 	}
 	req := &brokerv1.PullRequest{}
 	if err := receiveFrom(stream, req); err != nil {
@@ -44,6 +44,14 @@ func ReceiveOpen(stream ServerStream) (*brokerv1.PullOpen, error) {
 		return nil, errs.New(errs.Invalid, "pull: the first message is %T, want Open", req.Kind)
 	}
 	return req.GetOpen(), nil
+}
+
+// CheckSubtype says whether a call's messages are in the codec that pages need.
+func CheckSubtype(ctx context.Context) error {
+	if ct := metadata.ValueFromIncomingContext(ctx, "content-type"); len(ct) != 1 || ct[0] != "application/grpc+"+Subtype {
+		return errs.New(errs.Invalid, "pull: content type %q, want application/grpc+%s", ct, Subtype)
+	}
+	return nil
 }
 
 // Serve answers a Pull that was parked as src: Attached, pages as they seal, Sent, and, after the acknowledgement, the
@@ -98,7 +106,12 @@ func serve(stream ServerStream, src Source, pageBytes uint32, out sender) error 
 	return complete(stream, src)
 }
 
-func sendPage(stream ServerStream, src Source, place, pageBytes uint32) error {
+// pageReader is the part of a Source that a page is read from.
+type pageReader interface {
+	Read(place, off uint32, dst []byte) error
+}
+
+func sendPage(stream ServerStream, src pageReader, place, pageBytes uint32) error {
 	for off := uint32(0); off < pageBytes; {
 		n := min(maxPart, pageBytes-off)
 		p, err := newPart(place, off, n, func(dst []byte) error { return src.Read(place, off, dst) })

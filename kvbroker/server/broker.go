@@ -49,6 +49,7 @@ type Broker struct {
 
 	readers   map[string]*reader          // by instance
 	undrained map[lease.Admission]*parked // Pulls that failed and whose reader may still read
+	lanes     map[laneToken]laned
 	spent     spent
 	dirty     []lease.Zero  // proven pages that wait to be cleared
 	wake      chan struct{} // of the goroutine that clears them
@@ -70,6 +71,7 @@ func New(c Config) (*Broker, error) {
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
 		neighbours: neighbours{all: map[string]*neighbour{}}, turns: newTurns(c.CopyThreads), readers: map[string]*reader{},
 		undrained: map[lease.Admission]*parked{},
+		lanes:     map[laneToken]laned{},
 		spent:     newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
 		records: records.New(keptRecords), news: make(chan struct{}),
 	}

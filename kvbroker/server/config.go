@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"leasehold.dev/gpu/layout"
+	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/mesh/audit"
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
@@ -35,6 +36,8 @@ type Peers interface {
 	// Call runs f with a connection to the broker of that name, whose certificate says so. Unavailable when it is not
 	// listed, or is known to be failing.
 	Call(name string, f func(grpc.ClientConnInterface) error) error
+	// More are up to n further connections to that broker, each its own. They are only used during a Call.
+	More(name string, n int) []grpc.ClientConnInterface
 }
 
 // Config of a broker. Name, Dir, Layout, the revisions, Pages and AdmissionKey are required.
@@ -57,6 +60,7 @@ type Config struct {
 	Movers []meshv1.Mover
 	// Host is equal for brokers that can map each other's pools. Empty: no shared memory.
 	Host        string
+	PullLanes   int // connections that pages of a grpc Pull come over at once; default 1
 	CopyThreads int // that copy and digest pages of Pulls at once; default: a quarter of the CPUs, at least 1
 
 	AdmissionKey ed25519.PublicKey
@@ -97,6 +101,12 @@ func (c *Config) complete() error {
 	}
 	if c.Host == "" {
 		c.Movers = slices.DeleteFunc(slices.Clone(c.Movers), func(m meshv1.Mover) bool { return m == shm })
+	}
+	if c.PullLanes <= 0 {
+		c.PullLanes = 1
+	}
+	if c.PullLanes > mover.MaxLanes {
+		return errs.New(errs.Invalid, "broker: %d lanes a Pull, at most %d", c.PullLanes, mover.MaxLanes)
 	}
 	if c.CopyThreads <= 0 {
 		c.CopyThreads = max(1, runtime.GOMAXPROCS(0)/4)

@@ -70,6 +70,22 @@ func (f *fleet) Call(name string, do func(grpc.ClientConnInterface) error) error
 	return do(c)
 }
 
+// laneOf names a further connection to a broker.
+func laneOf(name string, lane int) string { return fmt.Sprintf("%s lane %d", name, lane) }
+
+// More implements Peers.
+func (f *fleet) More(name string, n int) []grpc.ClientConnInterface {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var out []grpc.ClientConnInterface
+	for i := range n {
+		if c := f.conns[laneOf(name, i+1)]; c != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // list makes name be served by s, on loopback without TLS. It replaces an earlier one.
 func (f *fleet) list(t *testing.T, name string, register func(grpc.ServiceRegistrar)) *grpc.Server {
 	t.Helper()
@@ -83,17 +99,19 @@ func (f *fleet) list(t *testing.T, name string, register func(grpc.ServiceRegist
 	done := make(chan struct{})
 	go func() { defer close(done); s.Serve(ln) }()
 	t.Cleanup(func() { s.Stop(); <-done })
-	c, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), append(rpc.BulkDial(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if old := f.conns[name]; old != nil {
-		old.Close()
+	for _, name := range []string{name, laneOf(name, 1), laneOf(name, 2)} {
+		c, err := grpc.NewClient("passthrough:///"+ln.Addr().String(), append(rpc.BulkDial(),
+			grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry())...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if old := f.conns[name]; old != nil {
+			old.Close()
+		}
+		f.conns[name] = c
 	}
-	f.conns[name] = c
 	return s
 }
 

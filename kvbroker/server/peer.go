@@ -77,9 +77,12 @@ func (b *Broker) servePull(stream grpc.BidiStreamingServer[brokerv1.PullRequest,
 	ctx, cancel := context.WithDeadline(stream.Context(), deadlineOf(a))
 	defer cancel()
 	start := time.Now()
-	if a.Mover == shm {
+	switch {
+	case open.Lanes > 1:
+		err = b.serveLanes(bounded{stream, ctx}, p, open.Lanes)
+	case a.Mover == shm:
 		err = mover.ServeShared(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
-	} else {
+	default:
 		err = mover.Serve(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
 	}
 	b.unpark(p, err)

@@ -12,10 +12,11 @@ func (s *Source) Clone() *Source {
 // Clone returns a Receiver that goes its own way from here.
 func (r *Receiver) Clone() *Receiver {
 	c := *r
+	c.lanes = slices.Clone(r.lanes)
 	return &c
 }
 
-// State is what a Receiver has taken so far, to tell two of them apart: the page under way, its bytes, and whether all was
+// State is what a Receiver of one lane has taken so far, to tell two of them apart: the page under way, its bytes, and whether all was
 // sent, a Completion came, the stream has ended well, or it has failed.
 type State struct {
 	Place                         uint32
@@ -25,5 +26,5 @@ type State struct {
 
 // State of r.
 func (r *Receiver) State() State {
-	return State{r.place, r.offset, r.sent, r.completion != nil, r.done, r.err != nil}
+	return State{r.lanes[0].place, r.lanes[0].offset, r.sent, r.completion != nil, r.done, r.err != nil}
 }

@@ -4,8 +4,8 @@
 //
 // [Expect] derives what must arrive from the admission and the token ids that the receiver's own worker presented. It is
 // made before the Pull is opened and never learns anything from the sender; nor does the peer's [Broker], which is from the
-// handshake. A [Receiver] then says of every message whether it may be there: parts of pages in order, whole, once; Sent;
-// the Completion; the end. Its caller stores a part only after Step has taken it, and digests each page from memory once it
+// handshake. A [Receiver] then says of every message whether it may be there: parts of pages, in each lane in order, whole,
+// once; the lanes' ends; Sent; the Completion; the end. Its caller stores a part only after Step has taken it, and digests each page from memory once it
 // has landed (not what was on the wire). When the Completion is there and every mover has let go of the pages, the caller asks
 // [Verify]. After that both sides look at their pages once more, the sender before it ends the stream: nothing that was
 // computed from them may leave before both looks are over and the stream is Done.

@@ -1981,6 +1981,7 @@ type PullOpen struct {
 	FromToken     uint32                 `protobuf:"varint,5,opt,name=from_token,json=fromToken,proto3" json:"from_token,omitempty"`
 	Rows          uint32                 `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
 	Pages         uint32                 `protobuf:"varint,7,opt,name=pages,proto3" json:"pages,omitempty"`
+	Lanes         uint32                 `protobuf:"varint,8,opt,name=lanes,proto3" json:"lanes,omitempty"` // that the pages come over; 0: one, as it must be with MOVER_SHM
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2060,6 +2061,13 @@ func (x *PullOpen) GetRows() uint32 {
 func (x *PullOpen) GetPages() uint32 {
 	if x != nil {
 		return x.Pages
+	}
+	return 0
+}
+
+func (x *PullOpen) GetLanes() uint32 {
+	if x != nil {
+		return x.Lanes
 	}
 	return 0
 }
@@ -2268,6 +2276,7 @@ func (*PullResponse_Pages) isPullResponse_Kind() {}
 
 type PullAttached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	LaneToken     []byte                 `protobuf:"bytes,1,opt,name=lane_token,json=laneToken,proto3" json:"lane_token,omitempty"` // 32 random bytes, with more than one lane: the Pull's further lanes present it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2302,6 +2311,102 @@ func (*PullAttached) Descriptor() ([]byte, []int) {
 	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{32}
 }
 
+func (x *PullAttached) GetLaneToken() []byte {
+	if x != nil {
+		return x.LaneToken
+	}
+	return nil
+}
+
+type LaneRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LaneToken     []byte                 `protobuf:"bytes,1,opt,name=lane_token,json=laneToken,proto3" json:"lane_token,omitempty"` // from Attached: it names the Pull
+	Lane          uint32                 `protobuf:"varint,2,opt,name=lane,proto3" json:"lane,omitempty"`                           // from 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LaneRequest) Reset() {
+	*x = LaneRequest{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LaneRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LaneRequest) ProtoMessage() {}
+
+func (x *LaneRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LaneRequest.ProtoReflect.Descriptor instead.
+func (*LaneRequest) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *LaneRequest) GetLaneToken() []byte {
+	if x != nil {
+		return x.LaneToken
+	}
+	return nil
+}
+
+func (x *LaneRequest) GetLane() uint32 {
+	if x != nil {
+		return x.Lane
+	}
+	return 0
+}
+
+// LaneResponse is never sent: a lane carries parts of pages only.
+type LaneResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LaneResponse) Reset() {
+	*x = LaneResponse{}
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LaneResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LaneResponse) ProtoMessage() {}
+
+func (x *LaneResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LaneResponse.ProtoReflect.Descriptor instead.
+func (*LaneResponse) Descriptor() ([]byte, []int) {
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+}
+
 // PullPages says that pages are sealed, and where they lie in the sender's pool: places [first, first + n), in order.
 type PullPages struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2313,7 +2418,7 @@ type PullPages struct {
 
 func (x *PullPages) Reset() {
 	*x = PullPages{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2325,7 +2430,7 @@ func (x *PullPages) String() string {
 func (*PullPages) ProtoMessage() {}
 
 func (x *PullPages) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[33]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2338,7 +2443,7 @@ func (x *PullPages) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullPages.ProtoReflect.Descriptor instead.
 func (*PullPages) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{33}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PullPages) GetFirst() uint32 {
@@ -2364,7 +2469,7 @@ type PullSent struct {
 
 func (x *PullSent) Reset() {
 	*x = PullSent{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2481,7 @@ func (x *PullSent) String() string {
 func (*PullSent) ProtoMessage() {}
 
 func (x *PullSent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[34]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2494,7 @@ func (x *PullSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PullSent.ProtoReflect.Descriptor instead.
 func (*PullSent) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{34}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PullSent) GetPages() uint32 {
@@ -2409,7 +2514,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2421,7 +2526,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[35]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2434,7 +2539,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{35}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *FollowRequest) GetInstance() []byte {
@@ -2462,7 +2567,7 @@ type FollowResponse struct {
 
 func (x *FollowResponse) Reset() {
 	*x = FollowResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2579,7 @@ func (x *FollowResponse) String() string {
 func (*FollowResponse) ProtoMessage() {}
 
 func (x *FollowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[36]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2592,7 @@ func (x *FollowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
 func (*FollowResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{36}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FollowResponse) GetInstance() []byte {
@@ -2540,7 +2645,7 @@ type LeaseRecord struct {
 
 func (x *LeaseRecord) Reset() {
 	*x = LeaseRecord{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2552,7 +2657,7 @@ func (x *LeaseRecord) String() string {
 func (*LeaseRecord) ProtoMessage() {}
 
 func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[37]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2565,7 +2670,7 @@ func (x *LeaseRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRecord.ProtoReflect.Descriptor instead.
 func (*LeaseRecord) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{37}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LeaseRecord) GetSeq() uint64 {
@@ -2716,7 +2821,7 @@ type DescribeRequest struct {
 
 func (x *DescribeRequest) Reset() {
 	*x = DescribeRequest{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2728,7 +2833,7 @@ func (x *DescribeRequest) String() string {
 func (*DescribeRequest) ProtoMessage() {}
 
 func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[38]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2741,7 +2846,7 @@ func (x *DescribeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeRequest.ProtoReflect.Descriptor instead.
 func (*DescribeRequest) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{38}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
 }
 
 type DescribeResponse struct {
@@ -2757,7 +2862,7 @@ type DescribeResponse struct {
 
 func (x *DescribeResponse) Reset() {
 	*x = DescribeResponse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2874,7 @@ func (x *DescribeResponse) String() string {
 func (*DescribeResponse) ProtoMessage() {}
 
 func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[39]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2887,7 @@ func (x *DescribeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeResponse.ProtoReflect.Descriptor instead.
 func (*DescribeResponse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{39}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DescribeResponse) GetIdentity() *BrokerIdentity {
@@ -2839,7 +2944,7 @@ type PoolCount struct {
 
 func (x *PoolCount) Reset() {
 	*x = PoolCount{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2851,7 +2956,7 @@ func (x *PoolCount) String() string {
 func (*PoolCount) ProtoMessage() {}
 
 func (x *PoolCount) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[40]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2864,7 +2969,7 @@ func (x *PoolCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolCount.ProtoReflect.Descriptor instead.
 func (*PoolCount) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{40}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *PoolCount) GetPages() uint32 {
@@ -2961,7 +3066,7 @@ type LeaseInfo struct {
 
 func (x *LeaseInfo) Reset() {
 	*x = LeaseInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3078,7 @@ func (x *LeaseInfo) String() string {
 func (*LeaseInfo) ProtoMessage() {}
 
 func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[41]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3091,7 @@ func (x *LeaseInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseInfo.ProtoReflect.Descriptor instead.
 func (*LeaseInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{41}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LeaseInfo) GetLeaseHash() []byte {
@@ -3063,7 +3168,7 @@ type TenantUse struct {
 
 func (x *TenantUse) Reset() {
 	*x = TenantUse{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3180,7 @@ func (x *TenantUse) String() string {
 func (*TenantUse) ProtoMessage() {}
 
 func (x *TenantUse) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[42]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3193,7 @@ func (x *TenantUse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUse.ProtoReflect.Descriptor instead.
 func (*TenantUse) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{42}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TenantUse) GetTenant() string {
@@ -3123,7 +3228,7 @@ type WorkerInfo struct {
 
 func (x *WorkerInfo) Reset() {
 	*x = WorkerInfo{}
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3135,7 +3240,7 @@ func (x *WorkerInfo) String() string {
 func (*WorkerInfo) ProtoMessage() {}
 
 func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[43]
+	mi := &file_leasehold_broker_v1_broker_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3148,7 +3253,7 @@ func (x *WorkerInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WorkerInfo.ProtoReflect.Descriptor instead.
 func (*WorkerInfo) Descriptor() ([]byte, []int) {
-	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{43}
+	return file_leasehold_broker_v1_broker_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WorkerInfo) GetId() string {
@@ -3324,7 +3429,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +
 	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceived\x129\n" +
 	"\x06settle\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.PullSettleH\x00R\x06settleB\x06\n" +
-	"\x04kind\"\xf3\x01\n" +
+	"\x04kind\"\x89\x02\n" +
 	"\bPullOpen\x12@\n" +
 	"\tadmission\x18\x01 \x01(\v2\".leasehold.mesh.v1.SignedAdmissionR\tadmission\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\x12#\n" +
@@ -3334,7 +3439,8 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\n" +
 	"from_token\x18\x05 \x01(\rR\tfromToken\x12\x12\n" +
 	"\x04rows\x18\x06 \x01(\rR\x04rows\x12\x14\n" +
-	"\x05pages\x18\a \x01(\rR\x05pages\"\f\n" +
+	"\x05pages\x18\a \x01(\rR\x05pages\x12\x14\n" +
+	"\x05lanes\x18\b \x01(\rR\x05lanes\"\f\n" +
 	"\n" +
 	"PullSettle\":\n" +
 	"\fPullReceived\x12\x14\n" +
@@ -3347,8 +3453,15 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"completion\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.CompletionH\x00R\n" +
 	"completion\x126\n" +
 	"\x05pages\x18\x04 \x01(\v2\x1e.leasehold.broker.v1.PullPagesH\x00R\x05pagesB\x06\n" +
-	"\x04kind\"\x0e\n" +
-	"\fPullAttached\"7\n" +
+	"\x04kind\"-\n" +
+	"\fPullAttached\x12\x1d\n" +
+	"\n" +
+	"lane_token\x18\x01 \x01(\fR\tlaneToken\"@\n" +
+	"\vLaneRequest\x12\x1d\n" +
+	"\n" +
+	"lane_token\x18\x01 \x01(\fR\tlaneToken\x12\x12\n" +
+	"\x04lane\x18\x02 \x01(\rR\x04lane\"\x0e\n" +
+	"\fLaneResponse\"7\n" +
 	"\tPullPages\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x14\n" +
 	"\x05pages\x18\x02 \x03(\rR\x05pages\" \n" +
@@ -3442,10 +3555,11 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\fAwaitSettled\x12(.leasehold.broker.v1.AwaitSettledRequest\x1a).leasehold.broker.v1.AwaitSettledResponse\x12Q\n" +
 	"\x06Retire\x12\".leasehold.broker.v1.RetireRequest\x1a#.leasehold.broker.v1.RetireResponse\x12Q\n" +
 	"\x06Refuse\x12\".leasehold.broker.v1.RefuseRequest\x1a#.leasehold.broker.v1.RefuseResponse\x12P\n" +
-	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\x90\x02\n" +
+	"\x05Watch\x12!.leasehold.broker.v1.WatchRequest\x1a\".leasehold.broker.v1.WatchResponse0\x012\xdf\x02\n" +
 	"\vPeerService\x12Z\n" +
 	"\tHandshake\x12%.leasehold.broker.v1.HandshakeRequest\x1a&.leasehold.broker.v1.HandshakeResponse\x12O\n" +
-	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x01\x12T\n" +
+	"\x04Pull\x12 .leasehold.broker.v1.PullRequest\x1a!.leasehold.broker.v1.PullResponse(\x010\x01\x12M\n" +
+	"\x04Lane\x12 .leasehold.broker.v1.LaneRequest\x1a!.leasehold.broker.v1.LaneResponse0\x01\x12T\n" +
 	"\aDrained\x12#.leasehold.broker.v1.DrainedRequest\x1a$.leasehold.broker.v1.DrainedResponse2d\n" +
 	"\rRecordService\x12S\n" +
 	"\x06Follow\x12\".leasehold.broker.v1.FollowRequest\x1a#.leasehold.broker.v1.FollowResponse0\x012f\n" +
@@ -3466,7 +3580,7 @@ func file_leasehold_broker_v1_broker_proto_rawDescGZIP() []byte {
 }
 
 var file_leasehold_broker_v1_broker_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
+var file_leasehold_broker_v1_broker_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(Role)(0),                    // 0: leasehold.broker.v1.Role
 	(*PageGrant)(nil),            // 1: leasehold.broker.v1.PageGrant
@@ -3502,22 +3616,24 @@ var file_leasehold_broker_v1_broker_proto_goTypes = []any{
 	(*PullReceived)(nil),         // 31: leasehold.broker.v1.PullReceived
 	(*PullResponse)(nil),         // 32: leasehold.broker.v1.PullResponse
 	(*PullAttached)(nil),         // 33: leasehold.broker.v1.PullAttached
-	(*PullPages)(nil),            // 34: leasehold.broker.v1.PullPages
-	(*PullSent)(nil),             // 35: leasehold.broker.v1.PullSent
-	(*FollowRequest)(nil),        // 36: leasehold.broker.v1.FollowRequest
-	(*FollowResponse)(nil),       // 37: leasehold.broker.v1.FollowResponse
-	(*LeaseRecord)(nil),          // 38: leasehold.broker.v1.LeaseRecord
-	(*DescribeRequest)(nil),      // 39: leasehold.broker.v1.DescribeRequest
-	(*DescribeResponse)(nil),     // 40: leasehold.broker.v1.DescribeResponse
-	(*PoolCount)(nil),            // 41: leasehold.broker.v1.PoolCount
-	(*LeaseInfo)(nil),            // 42: leasehold.broker.v1.LeaseInfo
-	(*TenantUse)(nil),            // 43: leasehold.broker.v1.TenantUse
-	(*WorkerInfo)(nil),           // 44: leasehold.broker.v1.WorkerInfo
-	(*v1.SignedAdmission)(nil),   // 45: leasehold.mesh.v1.SignedAdmission
-	(v1.Mover)(0),                // 46: leasehold.mesh.v1.Mover
+	(*LaneRequest)(nil),          // 34: leasehold.broker.v1.LaneRequest
+	(*LaneResponse)(nil),         // 35: leasehold.broker.v1.LaneResponse
+	(*PullPages)(nil),            // 36: leasehold.broker.v1.PullPages
+	(*PullSent)(nil),             // 37: leasehold.broker.v1.PullSent
+	(*FollowRequest)(nil),        // 38: leasehold.broker.v1.FollowRequest
+	(*FollowResponse)(nil),       // 39: leasehold.broker.v1.FollowResponse
+	(*LeaseRecord)(nil),          // 40: leasehold.broker.v1.LeaseRecord
+	(*DescribeRequest)(nil),      // 41: leasehold.broker.v1.DescribeRequest
+	(*DescribeResponse)(nil),     // 42: leasehold.broker.v1.DescribeResponse
+	(*PoolCount)(nil),            // 43: leasehold.broker.v1.PoolCount
+	(*LeaseInfo)(nil),            // 44: leasehold.broker.v1.LeaseInfo
+	(*TenantUse)(nil),            // 45: leasehold.broker.v1.TenantUse
+	(*WorkerInfo)(nil),           // 46: leasehold.broker.v1.WorkerInfo
+	(*v1.SignedAdmission)(nil),   // 47: leasehold.mesh.v1.SignedAdmission
+	(v1.Mover)(0),                // 48: leasehold.mesh.v1.Mover
 }
 var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
-	45, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	47, // 0: leasehold.broker.v1.ReserveRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	0,  // 1: leasehold.broker.v1.ReserveRequest.role:type_name -> leasehold.broker.v1.Role
 	1,  // 2: leasehold.broker.v1.ReserveResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	4,  // 3: leasehold.broker.v1.SealRequest.pages:type_name -> leasehold.broker.v1.PageSeal
@@ -3525,7 +3641,7 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	22, // 5: leasehold.broker.v1.AwaitOwnedResponse.completion:type_name -> leasehold.broker.v1.Completion
 	1,  // 6: leasehold.broker.v1.AwaitOwnedResponse.pages:type_name -> leasehold.broker.v1.PageGrant
 	13, // 7: leasehold.broker.v1.RetireRequest.faults:type_name -> leasehold.broker.v1.Fault
-	45, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	47, // 8: leasehold.broker.v1.RefuseRequest.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	20, // 9: leasehold.broker.v1.WatchResponse.pool:type_name -> leasehold.broker.v1.Pool
 	21, // 10: leasehold.broker.v1.WatchResponse.revoked:type_name -> leasehold.broker.v1.Revoked
 	23, // 11: leasehold.broker.v1.HandshakeRequest.from:type_name -> leasehold.broker.v1.BrokerIdentity
@@ -3533,19 +3649,19 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	29, // 13: leasehold.broker.v1.PullRequest.open:type_name -> leasehold.broker.v1.PullOpen
 	31, // 14: leasehold.broker.v1.PullRequest.received:type_name -> leasehold.broker.v1.PullReceived
 	30, // 15: leasehold.broker.v1.PullRequest.settle:type_name -> leasehold.broker.v1.PullSettle
-	45, // 16: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
+	47, // 16: leasehold.broker.v1.PullOpen.admission:type_name -> leasehold.mesh.v1.SignedAdmission
 	33, // 17: leasehold.broker.v1.PullResponse.attached:type_name -> leasehold.broker.v1.PullAttached
-	35, // 18: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
+	37, // 18: leasehold.broker.v1.PullResponse.sent:type_name -> leasehold.broker.v1.PullSent
 	22, // 19: leasehold.broker.v1.PullResponse.completion:type_name -> leasehold.broker.v1.Completion
-	34, // 20: leasehold.broker.v1.PullResponse.pages:type_name -> leasehold.broker.v1.PullPages
-	38, // 21: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
+	36, // 20: leasehold.broker.v1.PullResponse.pages:type_name -> leasehold.broker.v1.PullPages
+	40, // 21: leasehold.broker.v1.FollowResponse.records:type_name -> leasehold.broker.v1.LeaseRecord
 	0,  // 22: leasehold.broker.v1.LeaseRecord.role:type_name -> leasehold.broker.v1.Role
-	46, // 23: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
+	48, // 23: leasehold.broker.v1.LeaseRecord.mover:type_name -> leasehold.mesh.v1.Mover
 	23, // 24: leasehold.broker.v1.DescribeResponse.identity:type_name -> leasehold.broker.v1.BrokerIdentity
-	41, // 25: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
-	42, // 26: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
-	43, // 27: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
-	44, // 28: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
+	43, // 25: leasehold.broker.v1.DescribeResponse.pool:type_name -> leasehold.broker.v1.PoolCount
+	44, // 26: leasehold.broker.v1.DescribeResponse.leases:type_name -> leasehold.broker.v1.LeaseInfo
+	45, // 27: leasehold.broker.v1.DescribeResponse.tenants:type_name -> leasehold.broker.v1.TenantUse
+	46, // 28: leasehold.broker.v1.DescribeResponse.workers:type_name -> leasehold.broker.v1.WorkerInfo
 	0,  // 29: leasehold.broker.v1.LeaseInfo.role:type_name -> leasehold.broker.v1.Role
 	2,  // 30: leasehold.broker.v1.WorkerService.Reserve:input_type -> leasehold.broker.v1.ReserveRequest
 	5,  // 31: leasehold.broker.v1.WorkerService.Seal:input_type -> leasehold.broker.v1.SealRequest
@@ -3557,24 +3673,26 @@ var file_leasehold_broker_v1_broker_proto_depIdxs = []int32{
 	18, // 37: leasehold.broker.v1.WorkerService.Watch:input_type -> leasehold.broker.v1.WatchRequest
 	24, // 38: leasehold.broker.v1.PeerService.Handshake:input_type -> leasehold.broker.v1.HandshakeRequest
 	28, // 39: leasehold.broker.v1.PeerService.Pull:input_type -> leasehold.broker.v1.PullRequest
-	26, // 40: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
-	36, // 41: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
-	39, // 42: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
-	3,  // 43: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
-	6,  // 44: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
-	8,  // 45: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
-	12, // 46: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
-	11, // 47: leasehold.broker.v1.WorkerService.AwaitSettled:output_type -> leasehold.broker.v1.AwaitSettledResponse
-	15, // 48: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
-	17, // 49: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
-	19, // 50: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
-	25, // 51: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
-	32, // 52: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
-	27, // 53: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
-	37, // 54: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
-	40, // 55: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
-	43, // [43:56] is the sub-list for method output_type
-	30, // [30:43] is the sub-list for method input_type
+	34, // 40: leasehold.broker.v1.PeerService.Lane:input_type -> leasehold.broker.v1.LaneRequest
+	26, // 41: leasehold.broker.v1.PeerService.Drained:input_type -> leasehold.broker.v1.DrainedRequest
+	38, // 42: leasehold.broker.v1.RecordService.Follow:input_type -> leasehold.broker.v1.FollowRequest
+	41, // 43: leasehold.broker.v1.InfoService.Describe:input_type -> leasehold.broker.v1.DescribeRequest
+	3,  // 44: leasehold.broker.v1.WorkerService.Reserve:output_type -> leasehold.broker.v1.ReserveResponse
+	6,  // 45: leasehold.broker.v1.WorkerService.Seal:output_type -> leasehold.broker.v1.SealResponse
+	8,  // 46: leasehold.broker.v1.WorkerService.Finish:output_type -> leasehold.broker.v1.FinishResponse
+	12, // 47: leasehold.broker.v1.WorkerService.AwaitOwned:output_type -> leasehold.broker.v1.AwaitOwnedResponse
+	11, // 48: leasehold.broker.v1.WorkerService.AwaitSettled:output_type -> leasehold.broker.v1.AwaitSettledResponse
+	15, // 49: leasehold.broker.v1.WorkerService.Retire:output_type -> leasehold.broker.v1.RetireResponse
+	17, // 50: leasehold.broker.v1.WorkerService.Refuse:output_type -> leasehold.broker.v1.RefuseResponse
+	19, // 51: leasehold.broker.v1.WorkerService.Watch:output_type -> leasehold.broker.v1.WatchResponse
+	25, // 52: leasehold.broker.v1.PeerService.Handshake:output_type -> leasehold.broker.v1.HandshakeResponse
+	32, // 53: leasehold.broker.v1.PeerService.Pull:output_type -> leasehold.broker.v1.PullResponse
+	35, // 54: leasehold.broker.v1.PeerService.Lane:output_type -> leasehold.broker.v1.LaneResponse
+	27, // 55: leasehold.broker.v1.PeerService.Drained:output_type -> leasehold.broker.v1.DrainedResponse
+	39, // 56: leasehold.broker.v1.RecordService.Follow:output_type -> leasehold.broker.v1.FollowResponse
+	42, // 57: leasehold.broker.v1.InfoService.Describe:output_type -> leasehold.broker.v1.DescribeResponse
+	44, // [44:58] is the sub-list for method output_type
+	30, // [30:44] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -3606,7 +3724,7 @@ func file_leasehold_broker_v1_broker_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_broker_v1_broker_proto_rawDesc), len(file_leasehold_broker_v1_broker_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   44,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

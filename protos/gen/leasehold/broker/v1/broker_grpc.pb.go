@@ -467,6 +467,7 @@ var WorkerService_ServiceDesc = grpc.ServiceDesc{
 const (
 	PeerService_Handshake_FullMethodName = "/leasehold.broker.v1.PeerService/Handshake"
 	PeerService_Pull_FullMethodName      = "/leasehold.broker.v1.PeerService/Pull"
+	PeerService_Lane_FullMethodName      = "/leasehold.broker.v1.PeerService/Lane"
 	PeerService_Drained_FullMethodName   = "/leasehold.broker.v1.PeerService/Drained"
 )
 
@@ -490,6 +491,15 @@ type PeerServiceClient interface {
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PullRequest, PullResponse], error)
+	// Lane brings pages of a Pull beside its own stream, on a connection of its own; content subtype and parts as there. A
+	// Pull with n lanes brings place p over lane p % n, in order; lane 0 is the Pull's stream, the caller opens each other
+	// one once after Attached. OK says that all the lane's pages were sent. However either of the two ends badly, the other
+	// does too.
+	//
+	//	INVALID_ARGUMENT  no such lane, or one that was opened before
+	//	UNAVAILABLE       no Pull has this token: it has ended, or never was
+	//	PERMISSION_DENIED another broker's name; else the code of the Pull's end
+	Lane(ctx context.Context, in *LaneRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LaneResponse], error)
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
 	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
@@ -529,6 +539,25 @@ func (c *peerServiceClient) Pull(ctx context.Context, opts ...grpc.CallOption) (
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PullClient = grpc.BidiStreamingClient[PullRequest, PullResponse]
 
+func (c *peerServiceClient) Lane(ctx context.Context, in *LaneRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LaneResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PeerService_ServiceDesc.Streams[1], PeerService_Lane_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[LaneRequest, LaneResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_LaneClient = grpc.ServerStreamingClient[LaneResponse]
+
 func (c *peerServiceClient) Drained(ctx context.Context, in *DrainedRequest, opts ...grpc.CallOption) (*DrainedResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainedResponse)
@@ -559,6 +588,15 @@ type PeerServiceServer interface {
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error
+	// Lane brings pages of a Pull beside its own stream, on a connection of its own; content subtype and parts as there. A
+	// Pull with n lanes brings place p over lane p % n, in order; lane 0 is the Pull's stream, the caller opens each other
+	// one once after Attached. OK says that all the lane's pages were sent. However either of the two ends badly, the other
+	// does too.
+	//
+	//	INVALID_ARGUMENT  no such lane, or one that was opened before
+	//	UNAVAILABLE       no Pull has this token: it has ended, or never was
+	//	PERMISSION_DENIED another broker's name; else the code of the Pull's end
+	Lane(*LaneRequest, grpc.ServerStreamingServer[LaneResponse]) error
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
 	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
@@ -580,6 +618,9 @@ func (UnimplementedPeerServiceServer) Handshake(context.Context, *HandshakeReque
 }
 func (UnimplementedPeerServiceServer) Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error {
 	return status.Error(codes.Unimplemented, "method Pull not implemented")
+}
+func (UnimplementedPeerServiceServer) Lane(*LaneRequest, grpc.ServerStreamingServer[LaneResponse]) error {
+	return status.Error(codes.Unimplemented, "method Lane not implemented")
 }
 func (UnimplementedPeerServiceServer) Drained(context.Context, *DrainedRequest) (*DrainedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drained not implemented")
@@ -630,6 +671,17 @@ func _PeerService_Pull_Handler(srv interface{}, stream grpc.ServerStream) error 
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type PeerService_PullServer = grpc.BidiStreamingServer[PullRequest, PullResponse]
 
+func _PeerService_Lane_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(LaneRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(PeerServiceServer).Lane(m, &grpc.GenericServerStream[LaneRequest, LaneResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PeerService_LaneServer = grpc.ServerStreamingServer[LaneResponse]
+
 func _PeerService_Drained_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainedRequest)
 	if err := dec(in); err != nil {
@@ -670,6 +722,11 @@ var PeerService_ServiceDesc = grpc.ServiceDesc{
 			Handler:       _PeerService_Pull_Handler,
 			ServerStreams: true,
 			ClientStreams: true,
+		},
+		{
+			StreamName:    "Lane",
+			Handler:       _PeerService_Lane_Handler,
+			ServerStreams: true,
 		},
 	},
 	Metadata: "leasehold/broker/v1/broker.proto",
