@@ -103,14 +103,14 @@ func (w *world) identity(t *testing.T, service, id string) string {
 }
 
 // broker starts a broker and returns its runtime directory and where it serves.
-func (w *world) broker(t *testing.T, id, pages string) (dir, addr string) {
+func (w *world) broker(t *testing.T, id, pages string, more ...string) (dir, addr string) {
 	t.Helper()
 	dir = filepath.Join(w.dir, "run-"+id)
 	file := filepath.Join(w.dir, id+".addr")
 	background(t, func(ctx context.Context) error {
-		return Run(ctx, []string{"-identity", w.identity(t, "kvbroker", id), "-registry", w.registry, "-addr-file", file,
+		return Run(ctx, append([]string{"-identity", w.identity(t, "kvbroker", id), "-registry", w.registry, "-addr-file", file,
 			"-model", w.model, "-backend", layout.CPU, "-dir", dir, "-admission-key", w.key, "-pages", pages,
-			"-check-share", "1", "-log-level", "error", "-drain", "5s"})
+			"-check-share", "1", "-log-level", "error", "-drain", "5s"}, more...))
 	})
 	eventually(t, id+" serves", func() bool {
 		a, err := mesh.ReadAddresses(file)
@@ -145,9 +145,15 @@ func (w *world) attach(t *testing.T, dir, worker string) *client.Client {
 }
 
 func TestPagesMoveBetweenProcessesOverTLS(t *testing.T) {
+	for _, lanes := range []string{"1", "2"} {
+		t.Run(lanes+" lanes", func(t *testing.T) { pagesMove(t, lanes) })
+	}
+}
+
+func pagesMove(t *testing.T, lanes string) {
 	w := newWorld(t)
 	dir0, _ := w.broker(t, "b0", "4")
-	dir1, addr1 := w.broker(t, "b1", "6")
+	dir1, addr1 := w.broker(t, "b1", "6", "-pull-lanes", lanes)
 	p, d := w.attach(t, dir0, "p0"), w.attach(t, dir1, "d0")
 	info := d.Info()
 
