@@ -132,7 +132,9 @@ func (p *grpcPuller) Close() error {
 	return errors.Join(all...)
 }
 
-// landed implements mover.Destination and knows when the last page came.
+// landed implements mover.Destination and knows when the last page came. A broker digests each page beside what still comes; here
+// that is after the last, so that the rate of moving is the mover's own, as the peers' is, and the rate with the proof is the
+// least that a broker has.
 type landed struct {
 	*Pages
 	last atomic.Int64 // ns; lanes write it
