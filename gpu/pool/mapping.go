@@ -42,6 +42,9 @@ func (m *Mapping) Base() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData
 // Tags is the address of tag 0; the memory cannot be written.
 func (m *Mapping) Tags() unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(m.tags)) }
 
+// Memory is all pages, from page 0 on.
+func (m *Mapping) Memory() []byte { return m.mem }
+
 // Pages is the number of pages.
 func (m *Mapping) Pages() uint32 { return m.pages }
 
