@@ -58,7 +58,7 @@ func Open(c Config) (*Mover, error) {
 	setDefault(&c.Digesters, 1)
 	setDefault(&c.Receives, 64)
 	setDefault(&c.Lanes, 2)
-	if err := cleanEnvironment(); err != nil {
+	if err := cleanEnvironment(c.Transports); err != nil {
 		return nil, err
 	}
 	w, err := newWorker(c.Pool, c.PageBytes, settings(c.Transports))
@@ -85,13 +85,13 @@ func setDefault(n *int, value int) {
 	}
 }
 
-func cleanEnvironment() error {
+func cleanEnvironment(list []string) error {
 	for _, kv := range os.Environ() {
 		if k, _, _ := strings.Cut(kv, "="); strings.HasPrefix(k, "UCX_") {
 			_ = os.Unsetenv(k) // fails for impossible names only
 		}
 	}
-	for k, v := range environment {
+	for k, v := range environment(list) {
 		if err := os.Setenv(k, v); err != nil {
 			return errs.Mark(err, errs.Internal)
 		}

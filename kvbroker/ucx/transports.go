@@ -41,12 +41,16 @@ func checkTransports(list []string, plain bool) error {
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(transports)), ", ") }
 
-// environment is what UCX reads from there only, for the shared memory transports to notice a dead peer and for cma to have
-// a lane at all when endpoints do.
-var environment = map[string]string{
-	"UCX_POSIX_ERROR_HANDLING":  "y",
-	"UCX_SYSV_ERROR_HANDLING":   "y",
-	"UCX_CMA_MEMORY_INVALIDATE": "y",
+// environment is what UCX reads from there only: for the shared memory transports to notice a dead peer, and for cma to have a
+// lane at all with endpoints that do.
+func environment(list []string) map[string]string {
+	env := map[string]string{}
+	for t, k := range map[string]string{"posix": "UCX_POSIX_ERROR_HANDLING", "sysv": "UCX_SYSV_ERROR_HANDLING", "cma": "UCX_CMA_MEMORY_INVALIDATE"} {
+		if slices.Contains(list, t) {
+			env[k] = "y"
+		}
+	}
+	return env
 }
 
 // settings for ucp_config_modify.

@@ -60,7 +60,8 @@ typedef struct uc uc;
 // and its value, ended by NULL. On failure it returns NULL and says in err what failed.
 uc *uc_new(const char *const *kv, void *pool, uint64_t size, char *err, size_t errlen);
 
-// uc_free closes every endpoint and ends the worker. It returns how many operations had no event yet.
+// uc_free closes every endpoint and ends the worker. When operations have not ended even then, it returns how many, and
+// the worker stays: nobody drives it any more, and only the end of the process ends them.
 uint64_t uc_free(uc *);
 
 // uc_address copies the worker's address to out and returns its length; more than max: nothing was copied.

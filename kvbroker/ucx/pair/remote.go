@@ -158,10 +158,24 @@ func (r *Remote) Next(ctx context.Context) ([]ucx.Event, error) {
 	}
 }
 
+// Kill kills the child and waits for it. A dead process that nobody has waited for is alive to UCX, which looks for it in
+// /proc.
+func (r *Remote) Kill() error {
+	if err := r.Process.Kill(); err != nil {
+		return err
+	}
+	r.reap()
+	return nil
+}
+
+func (r *Remote) reap() {
+	r.wg.Wait()
+	_ = r.cmd.Wait() // killed children end badly
+}
+
 // Close ends the child, dead or alive, and waits for it.
 func (r *Remote) Close() {
 	_ = r.in.Close()
-	r.wg.Wait()
-	_ = r.cmd.Wait() // killed children end badly
+	r.reap()
 	r.Pool.Close()
 }
