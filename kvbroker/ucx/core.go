@@ -30,7 +30,6 @@ type core struct {
 // transfer is one direction of one transfer. It lives until it is Drained.
 type transfer struct {
 	id      ID
-	peer    *peer
 	serial  uint32
 	pending int // operations and digests without an end
 	ending  bool
@@ -70,22 +69,17 @@ func newCore(pages uint32, pageBytes uint64, receives, lanes int, text func(int3
 		transfers: map[ID]*transfer{}, bySerial: map[uint32]*transfer{}, busy: map[uint32]ID{}, peers: map[string]*peer{}}
 }
 
-// add makes a transfer with the peer at address. Its id must be new.
-func (c *core) add(id ID, address string) (*transfer, error) {
+// add makes a transfer. Its id must be new.
+func (c *core) add(id ID) (*transfer, error) {
 	if id == (ID{}) {
 		return nil, errs.New(errs.Invalid, "ucx: a transfer without an id")
 	}
 	if c.transfers[id] != nil {
 		return nil, errs.New(errs.Invalid, "ucx: transfer %v is there already", id)
 	}
-	p, err := c.meet(address)
-	if err != nil {
-		return nil, err
-	}
-	p.users++
 	for c.serial++; c.bySerial[c.serial] != nil; c.serial++ {
 	}
-	t := &transfer{id: id, peer: p, serial: c.serial}
+	t := &transfer{id: id, serial: c.serial}
 	c.transfers[id], c.bySerial[t.serial] = t, t
 	return t, nil
 }
@@ -142,8 +136,10 @@ func (c *core) settle(t *transfer) {
 			delete(c.busy, p)
 		}
 	}
-	t.peer.users--
-	c.dismiss(t.peer)
+	if t.out != nil {
+		t.out.endpoint.peer.users--
+		c.dismiss(t.out.endpoint.peer)
+	}
 	delete(c.transfers, t.id)
 	delete(c.bySerial, t.serial)
 	c.events = append(c.events, Drained{t.id})

@@ -14,9 +14,8 @@ type peer struct {
 	users   int // transfers
 }
 
-// endpoint is one of UCX's. Transfers that go out share it; when it breaks, all of them fail. A receiver has endpoints too,
-// though it sends nothing: UCX pairs them with the sender's, and only of an endpoint of one's own does it say that the peer
-// is dead, and end the receives. Without, receives from a sender that was killed never end (1.13.1, posix).
+// endpoint is one of UCX's. Transfers share it; when it breaks, all of them fail. The other end has one of UCX's own making,
+// which is enough for the receives there to end when this process dies.
 type endpoint struct {
 	peer   *peer
 	lane   int
@@ -29,7 +28,7 @@ const (
 	maxAddress = 4096
 )
 
-// meet is the peer at an address, with all its endpoints.
+// meet is the peer at an address.
 func (c *core) meet(address string) (*peer, error) {
 	if address == "" || len(address) > maxAddress {
 		return nil, errs.New(errs.Invalid, "ucx: an address of %d bytes, want 1 to %d", len(address), maxAddress)
@@ -42,13 +41,18 @@ func (c *core) meet(address string) (*peer, error) {
 		p = &peer{address: address, lanes: make([]*endpoint, c.lanes)}
 		c.peers[address] = p
 	}
-	for i, e := range p.lanes {
-		if e == nil {
-			p.lanes[i] = &endpoint{peer: p, lane: i, number: -1}
-			c.commands = append(c.commands, command{kind: open, endpoint: p.lanes[i]})
-		}
-	}
 	return p, nil
+}
+
+// lane is the endpoint of a peer for the next transfer: each in turn.
+func (c *core) lane(p *peer) *endpoint {
+	i := p.next % c.lanes
+	p.next++
+	if p.lanes[i] == nil {
+		p.lanes[i] = &endpoint{peer: p, lane: i, number: -1}
+		c.commands = append(c.commands, command{kind: open, endpoint: p.lanes[i]})
+	}
+	return p.lanes[i]
 }
 
 // forget closes the endpoints of a peer that nobody uses.
@@ -68,8 +72,7 @@ func (c *core) forget() bool {
 	return false
 }
 
-// broken takes the failure of an endpoint: what goes out by it fails, and what comes from its peer, and it is closed.
-// Operations end on their own.
+// broken takes the failure of an endpoint: its transfers fail, and it is closed. Operations end on their own.
 func (c *core) broken(e *endpoint, status int32) {
 	if e.peer.lanes[e.lane] == e {
 		e.peer.lanes[e.lane] = nil
@@ -78,7 +81,7 @@ func (c *core) broken(e *endpoint, status int32) {
 		c.commands = append(c.commands, command{kind: closing, endpoint: e})
 	}
 	for _, t := range c.ordered() {
-		if t.out != nil && t.out.endpoint == e || t.in != nil && t.peer == e.peer {
+		if t.out != nil && t.out.endpoint == e {
 			c.fail(t, 0, errs.New(errs.Unavailable, "ucx: the peer is lost: %s", c.text(status)))
 		}
 	}

@@ -10,7 +10,6 @@ import (
 // Expectation is a transfer that is to come in.
 type Expectation struct {
 	ID     ID
-	From   []byte   // the sender's address: its death ends receives
 	Pages  []uint32 // pool page of each place
 	Rows   []uint32 // of each place, 1 to 64: what its digest is over
 	Window uint32   // most places that the sender has under way
@@ -53,7 +52,7 @@ func (c *core) expect(e Expectation) error {
 	if sorted := slices.Sorted(slices.Values(e.Pages)); len(slices.Compact(sorted)) != len(e.Pages) {
 		return errs.New(errs.Invalid, "ucx: expect a page for two places")
 	}
-	t, err := c.add(e.ID, string(e.From))
+	t, err := c.add(e.ID)
 	if err != nil {
 		return err
 	}

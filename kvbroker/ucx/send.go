@@ -25,12 +25,17 @@ func (c *core) provide(id ID, address string, window uint32) error {
 	if window == 0 || window > maxWindow {
 		return errs.New(errs.Invalid, "ucx: a window of %d pages, want 1 to %d", window, maxWindow)
 	}
-	t, err := c.add(id, address)
+	p, err := c.meet(address)
 	if err != nil {
 		return err
 	}
-	t.out = &outgoing{endpoint: t.peer.lanes[t.peer.next%c.lanes], window: window, given: map[uint32]struct{}{}}
-	t.peer.next++
+	t, err := c.add(id)
+	if err != nil {
+		c.dismiss(p)
+		return err
+	}
+	p.users++
+	t.out = &outgoing{endpoint: c.lane(p), window: window, given: map[uint32]struct{}{}}
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (b Bench) move(ctx context.Context, r *Remote, m *ucx.Mover, mapped *pool.M
 	for i := range places {
 		places[i], rows[i] = uint32(i), pagesum.PageTokens
 	}
-	if err := m.Expect(ucx.Expectation{ID: id, From: r.Address(), Pages: to, Rows: rows, Window: b.Window}); err != nil {
+	if err := m.Expect(ucx.Expectation{ID: id, Pages: to, Rows: rows, Window: b.Window}); err != nil {
 		return 0, err
 	}
 	if err := r.Provide(id, m.Address(), b.Window); err != nil {

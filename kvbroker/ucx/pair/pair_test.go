@@ -150,24 +150,24 @@ func newPlan(n uint32) plan {
 	return p
 }
 
-func (p plan) expect(from []byte, pages []uint32) ucx.Expectation {
+func (p plan) expect(pages []uint32) ucx.Expectation {
 	rows := make([]uint32, len(pages))
 	for i := range rows {
 		rows[i] = pagesum.PageTokens
 	}
-	return ucx.Expectation{ID: p.id, From: from, Pages: pages, Rows: rows, Window: window}
+	return ucx.Expectation{ID: p.id, Pages: pages, Rows: rows, Window: window}
 }
 
 // in lets the child send the plan's pages to here.
 func (g *rig) in(p plan) {
 	g.Helper()
-	g.do(g.m.Expect(p.expect(g.r.Address(), p.here)), g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places, p.there))
+	g.do(g.m.Expect(p.expect(p.here)), g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places, p.there))
 }
 
 // out sends them to the child.
 func (g *rig) out(p plan) {
 	g.Helper()
-	g.do(g.r.Expect(p.expect(g.m.Address(), p.there)), g.m.Provide(p.id, g.r.Address(), window))
+	g.do(g.r.Expect(p.expect(p.there)), g.m.Provide(p.id, g.r.Address(), window))
 	for i, place := range p.places {
 		g.do(g.m.Send(p.id, place, p.here[i]))
 	}
@@ -260,7 +260,7 @@ func TestWhatIsNotExpectedTouchesNothing(t *testing.T) {
 			p := newPlan(n)
 			intact := g.marked(all(2 * n))
 			if tt.expect {
-				g.do(g.m.Expect(p.expect(g.r.Address(), p.here)))
+				g.do(g.m.Expect(p.expect(p.here)))
 			}
 			g.do(g.r.Provide(p.id, g.m.Address(), window))
 			tt.send(g, p)
@@ -283,7 +283,7 @@ func TestWhatIsNotExpectedTouchesNothing(t *testing.T) {
 func TestARepeatedPlaceTouchesNothing(t *testing.T) {
 	g := newRig(t, small, 8, ways[0])
 	p := newPlan(4)
-	g.do(g.m.Expect(p.expect(g.r.Address(), p.here)), g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places[:1], p.there[:1]))
+	g.do(g.m.Expect(p.expect(p.here)), g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places[:1], p.there[:1]))
 	must[ucx.Landed](g, &g.fromM)
 	g.do(g.r.End(p.id))
 	must[ucx.Drained](g, &g.fromR)
