@@ -49,13 +49,14 @@ func (c *core) send(id ID, place, page uint32) error {
 		return errs.New(errs.Invalid, "ucx: send page %d of %d", page, c.pages)
 	case t.ending:
 		return errs.New(errs.Invalid, "ucx: send after the end of transfer %v", id)
-	case t.err != nil:
-		return nil // its end is on its way
 	}
 	if _, twice := t.out.given[place]; twice {
 		return errs.New(errs.Invalid, "ucx: send place %d of transfer %v twice", place, id)
 	}
 	t.out.given[place] = struct{}{}
+	if t.err != nil { // who gives it will hear of that
+		return nil
+	}
 	t.out.queue = append(t.out.queue, outPage{place: place, page: page})
 	c.pump(t)
 	return nil
