@@ -33,6 +33,11 @@ func DialReader(ctx context.Context, dir, broker string, instance []byte, want W
 	return dial(ctx, dir, Request{Protocol: Protocol, Worker: broker, Reader: instance, Want: want})
 }
 
+// DialMover attaches this process, as a mover of that name and instance, to its broker.
+func DialMover(ctx context.Context, dir, name string, instance []byte, want Want) (*Session, error) {
+	return dial(ctx, dir, Request{Protocol: Protocol, Worker: name, Mover: instance, Want: want})
+}
+
 func dial(ctx context.Context, dir string, r Request) (*Session, error) {
 	if err := CheckDir(dir); err != nil {
 		return nil, err

@@ -7,6 +7,8 @@
 // A broker of the same host that moves pages by shared memory attaches too, as a reader: it gets the pool alone, opened for
 // reading. What its exit proves is the same.
 //
+// A mover process of the broker attaches like a worker, under a name of its own kind.
+//
 // Three things are known of every accepted worker before it gets a descriptor: its uid is on the allow-list
 // (SO_PEERCRED), the directory of the socket is the broker's own and 0700, and there is a pidfd of the very process
 // that connected (SO_PEERPIDFD: no pid can be reused in between). Without a pidfd nobody could say later that the

@@ -101,7 +101,7 @@ func (p *Pending) identify() (*Conn, error) {
 	if err != nil {
 		return nil, errs.New(errs.Denied, "attach: no pidfd of process %d: %w", peer.PID, err)
 	}
-	k := &Conn{Worker: r.Worker, Reader: r.Reader, Want: r.Want, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
+	k := &Conn{Worker: r.Worker, Reader: r.Reader, Mover: r.Mover, Want: r.Want, Peer: peer, c: p.c, pidfd: pidfd, exited: make(chan struct{}), closed: make(chan struct{})}
 	k.wg.Go(k.watchProcess)
 	k.wg.Go(k.watchSocket)
 	return k, nil
@@ -117,6 +117,7 @@ func refuse(c *net.UnixConn, why error) {
 type Conn struct {
 	Worker string
 	Reader []byte // of a broker that reads: its instance
+	Mover  []byte // of a mover process: its instance
 	Want   Want
 	Peer   Peer
 

@@ -19,13 +19,15 @@ const Protocol = 1
 // maxMessage bounds either message.
 const maxMessage = 4096
 
-// Request is what a process says of itself: either a worker, which gets the pool and the tags, or a reader.
+// Request is what a process says of itself: a worker, which gets the pool and the tags, a mover, which does too, or a reader.
 type Request struct {
 	Protocol int    `json:"protocol"`
 	Worker   string `json:"worker"` // instance id of a worker, or name of the broker that reads
 	// Reader is the instance of a broker of this host that reads pages of Pulls by shared memory. It gets the pool
 	// read-only, and no tags.
 	Reader []byte `json:"reader,omitempty"`
+	// Mover is the instance of a mover process of this broker. It gets what a worker gets, and drives no lease.
+	Mover []byte `json:"mover,omitempty"`
 	Want   Want   `json:"want"`
 }
 
@@ -71,7 +73,7 @@ type Offer struct {
 	Broker            string `json:"broker"`
 	Instance          []byte `json:"instance"`
 	Epoch             uint64 `json:"epoch"`
-	Attach            []byte `json:"attach"` // a worker's secret token: names its handle in every WorkerService call
+	Attach            []byte `json:"attach"` // a worker's or mover's secret token: names its handle in every call
 	LayoutHash        []byte `json:"layout_hash"`
 	ModelRevision     []byte `json:"model_revision"`
 	TokenizerRevision []byte `json:"tokenizer_revision"`
@@ -96,6 +98,9 @@ func (r Request) check() error {
 	}
 	if r.Reader != nil && len(r.Reader) != proof.IDSize {
 		return errs.New(errs.Invalid, "attach: reader instance of %d bytes, want %d", len(r.Reader), proof.IDSize)
+	}
+	if r.Mover != nil && (len(r.Mover) != proof.IDSize || r.Reader != nil) {
+		return errs.New(errs.Invalid, "attach: mover instance of %d bytes, want %d, and not a reader's", len(r.Mover), proof.IDSize)
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package ucx
 
 import (
+	"time"
+
 	"leasehold.dev/protos/errs"
 )
 
@@ -12,6 +14,7 @@ type core struct {
 	receives  int // most that are posted at a time
 	lanes     int // endpoints of a peer
 	text      func(status int32) string
+	now       time.Time // of what happens now
 
 	transfers map[ID]*transfer
 	bySerial  map[uint32]*transfer

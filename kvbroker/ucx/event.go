@@ -1,6 +1,10 @@
 package ucx
 
-import "leasehold.dev/protos/pagesum"
+import (
+	"time"
+
+	"leasehold.dev/protos/pagesum"
+)
 
 // Event is something that a Mover has to say. The set is closed.
 type Event interface{ event() }
@@ -11,7 +15,8 @@ type (
 		ID      ID
 		Place   uint32
 		Digest  pagesum.Digest
-		Nonzero uint32 // rows with any bit set
+		Nonzero uint32    // rows with any bit set
+		At      time.Time // when its last byte was there, before it was digested
 	}
 	// Sent says that a page is not read any more.
 	Sent struct {

@@ -1,6 +1,9 @@
 package ucx
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // spins is how often the loop asks UCX for work before it sleeps: a sleep and the peer's wake-up cost several microseconds.
 const spins = 256
@@ -20,7 +23,9 @@ func (m *Mover) loop() {
 		}
 		commands = m.carryOut(commands)
 		if n := m.w.poll(spins); n > 0 {
+			now := time.Now()
 			m.mu.Lock()
+			m.core.now = now
 			m.w.tell(n, m.core, m.byNumber)
 			m.flush()
 			m.mu.Unlock()

@@ -49,6 +49,9 @@ type Mover struct {
 //	Denied       a transport that is not to be used
 //	Unavailable  built without ucx, or UCX lacks what it needs here
 func Open(c Config) (*Mover, error) {
+	if err := Missing(); err != nil {
+		return nil, err
+	}
 	if c.PageBytes == 0 || len(c.Pool) == 0 || uint64(len(c.Pool))%c.PageBytes != 0 || c.Digest == nil {
 		return nil, errs.New(errs.Invalid, "ucx: a pool of %d bytes with pages of %d, or no digest", len(c.Pool), c.PageBytes)
 	}

@@ -10,9 +10,12 @@ const Built = false
 // worker is never made.
 type worker struct{}
 
-func newWorker([]byte, uint64, []string) (*worker, error) {
-	return nil, errs.New(errs.Unavailable, "built without ucx: build with -tags ucx, and libucx-dev installed")
+// Missing says what this program lacks to open a Mover.
+func Missing() error {
+	return errs.New(errs.Unavailable, "built without ucx: build with -tags ucx, and libucx-dev installed")
 }
+
+func newWorker([]byte, uint64, []string) (*worker, error) { return nil, Missing() }
 
 func (*worker) address() (string, error)               { return "", nil }
 func (*worker) open(string) int64                      { return -1 }

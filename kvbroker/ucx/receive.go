@@ -2,6 +2,7 @@ package ucx
 
 import (
 	"slices"
+	"time"
 
 	"leasehold.dev/protos/errs"
 	"leasehold.dev/protos/pagesum"
@@ -18,8 +19,9 @@ type Expectation struct {
 // incoming is what is known of a transfer that comes in.
 type incoming struct {
 	pages, rows []uint32
-	came        []bool // offered, and taken
-	lowest      uint32 // first place that has not come
+	came        []bool      // offered, and taken
+	at          []time.Time // when it was whole
+	lowest      uint32      // first place that has not come
 	window      uint32
 }
 
@@ -56,7 +58,7 @@ func (c *core) expect(e Expectation) error {
 	if err != nil {
 		return err
 	}
-	t.in = &incoming{pages: slices.Clone(e.Pages), rows: slices.Clone(e.Rows), came: make([]bool, len(e.Pages)), window: e.Window}
+	t.in = &incoming{pages: slices.Clone(e.Pages), rows: slices.Clone(e.Rows), came: make([]bool, len(e.Pages)), at: make([]time.Time, len(e.Pages)), window: e.Window}
 	for _, p := range e.Pages {
 		c.busy[p] = e.ID
 	}
@@ -145,6 +147,7 @@ func (c *core) received(tag uint64, status int32) {
 	case status != 0:
 		c.fail(t, place, errs.New(errs.Unavailable, "ucx: page %d did not come: %s", place, c.text(status)))
 	case t.err == nil && !t.ending:
+		t.in.at[place] = c.now
 		c.digests = append(c.digests, digest{tag: tag, page: t.in.pages[place], rows: t.in.rows[place]})
 		return // it is pending until it is digested
 	}
@@ -159,7 +162,7 @@ func (c *core) digested(tag uint64, sum pagesum.Digest, nonzero uint32, err erro
 		c.fail(t, place, err)
 	case t.err == nil && !t.ending:
 		c.counts.PagesIn++
-		c.events = append(c.events, Landed{t.id, place, sum, nonzero})
+		c.events = append(c.events, Landed{t.id, place, sum, nonzero, t.in.at[place]})
 	}
 	c.ended(t)
 }

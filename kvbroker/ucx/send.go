@@ -54,11 +54,10 @@ func (c *core) send(id ID, place, page uint32) error {
 		return errs.New(errs.Invalid, "ucx: send place %d of transfer %v twice", place, id)
 	}
 	t.out.given[place] = struct{}{}
-	if t.err != nil { // who gives it will hear of that
-		return nil
+	if t.err == nil { // else who gives it will hear of that
+		t.out.queue = append(t.out.queue, outPage{place: place, page: page})
+		c.pump(t)
 	}
-	t.out.queue = append(t.out.queue, outPage{place: place, page: page})
-	c.pump(t)
 	return nil
 }
 

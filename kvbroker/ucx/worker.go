@@ -17,6 +17,9 @@ import (
 // Built says whether UCX is in this program.
 const Built = true
 
+// Missing says what this program lacks to open a Mover; nil: nothing.
+func Missing() error { return nil }
+
 // worker is a uc. All but signal is called by one thread.
 type worker struct {
 	u         *C.uc

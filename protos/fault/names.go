@@ -37,6 +37,9 @@ const (
 	MoverRead     Point = "point:mover/read"     // bytes of a page are copied to be sent: corrupt, truncate (the rest is zero)
 	MoverWire     Point = "point:mover/wire"     // a message of the grpc mover goes out: drop, truncate, duplicate, reorder, corrupt
 	MoverComplete Point = "point:mover/complete" // the sealed Completion goes out: drop, corrupt (the MAC), truncate (no MAC), stale-epoch (without a new MAC)
+	MoverDrained  Point = "point:mover/drained"  // a mover process tells that a transfer is drained: drop
+	MoverLanded   Point = "point:mover/landed"   // a mover process tells that a page has landed: drop, corrupt (its digest)
+	MoverOffer    Point = "point:mover/offer"    // a mover process is about to offer a page: drop, duplicate, corrupt (in its pool), truncate (another page's place)
 	// The Completion is about to be sealed: truncate (a page fewer), corrupt (a digest), reorder (two digests), duplicate
 	// (a digest twice), stale-epoch, drop (all digests).
 	Completion Point = "point:transfer/completion"
@@ -72,7 +75,7 @@ const (
 
 // Points is all of them.
 func Points() []Point {
-	return []Point{MoverPage, MoverRead, MoverWire, MoverComplete, Completion, BrokerReserve, BrokerLanded, BrokerRead, BrokerSealed,
+	return []Point{MoverPage, MoverRead, MoverWire, MoverComplete, MoverDrained, MoverLanded, MoverOffer, Completion, BrokerReserve, BrokerLanded, BrokerRead, BrokerSealed,
 		BrokerVerify, BrokerRetired, BrokerDrained, BrokerClear, BrokerCleared, BrokerDeadline, ClientEpoch, ClientRevoked,
 		WorkerAttach, RunnerLoop, RunnerStep, EngineAppend, PrefillAdmit, PrefillSeal, PrefillFinish, PrefillAnswer, DecodeOwned, DecodeFed,
 		DecodeAnswer, DecodeToken, RouterAdmit, RouterAnswer}

@@ -1981,7 +1981,9 @@ type PullOpen struct {
 	FromToken     uint32                 `protobuf:"varint,5,opt,name=from_token,json=fromToken,proto3" json:"from_token,omitempty"`
 	Rows          uint32                 `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
 	Pages         uint32                 `protobuf:"varint,7,opt,name=pages,proto3" json:"pages,omitempty"`
-	Lanes         uint32                 `protobuf:"varint,8,opt,name=lanes,proto3" json:"lanes,omitempty"` // that the pages come over; 0: one, as it must be with MOVER_SHM
+	Lanes         uint32                 `protobuf:"varint,8,opt,name=lanes,proto3" json:"lanes,omitempty"`      // that the pages come over; 0: one, as it must be with MOVER_SHM or MOVER_UCX
+	Transfer      []byte                 `protobuf:"bytes,9,opt,name=transfer,proto3" json:"transfer,omitempty"` // MOVER_UCX: 16 random bytes that name the transfer to both mover processes
+	Address       []byte                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`  // MOVER_UCX: of the receiver's mover process
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2070,6 +2072,20 @@ func (x *PullOpen) GetLanes() uint32 {
 		return x.Lanes
 	}
 	return 0
+}
+
+func (x *PullOpen) GetTransfer() []byte {
+	if x != nil {
+		return x.Transfer
+	}
+	return nil
+}
+
+func (x *PullOpen) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
 }
 
 type PullSettle struct {
@@ -3429,7 +3445,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +
 	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceived\x129\n" +
 	"\x06settle\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.PullSettleH\x00R\x06settleB\x06\n" +
-	"\x04kind\"\x89\x02\n" +
+	"\x04kind\"\xbf\x02\n" +
 	"\bPullOpen\x12@\n" +
 	"\tadmission\x18\x01 \x01(\v2\".leasehold.mesh.v1.SignedAdmissionR\tadmission\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\x12#\n" +
@@ -3440,7 +3456,10 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"from_token\x18\x05 \x01(\rR\tfromToken\x12\x12\n" +
 	"\x04rows\x18\x06 \x01(\rR\x04rows\x12\x14\n" +
 	"\x05pages\x18\a \x01(\rR\x05pages\x12\x14\n" +
-	"\x05lanes\x18\b \x01(\rR\x05lanes\"\f\n" +
+	"\x05lanes\x18\b \x01(\rR\x05lanes\x12\x1a\n" +
+	"\btransfer\x18\t \x01(\fR\btransfer\x12\x18\n" +
+	"\aaddress\x18\n" +
+	" \x01(\fR\aaddress\"\f\n" +
 	"\n" +
 	"PullSettle\":\n" +
 	"\fPullReceived\x12\x14\n" +

@@ -488,6 +488,8 @@ type PeerServiceClient interface {
 	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
 	// says that they are still what was sealed.
 	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
+	// With MOVER_UCX pages go between the mover processes of the two brokers, and only the other messages come here; Sent may
+	// come before the last page.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[PullRequest, PullResponse], error)
@@ -585,6 +587,8 @@ type PeerServiceServer interface {
 	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
 	// says that they are still what was sealed.
 	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
+	// With MOVER_UCX pages go between the mover processes of the two brokers, and only the other messages come here; Sent may
+	// come before the last page.
 	// A stream that ends OK without a Completion is a failure. There is no resumption: a broken Pull is a failed
 	// transfer. Codes: NOT_FOUND, ABORTED old instance, DATA_LOSS, or the code of P's Refuse.
 	Pull(grpc.BidiStreamingServer[PullRequest, PullResponse]) error

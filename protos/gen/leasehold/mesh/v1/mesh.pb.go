@@ -44,6 +44,8 @@ const (
 	Mover_MOVER_GRPC Mover = 3
 	// Two brokers of one host: the receiver copies from the sender's pool, which it has mapped read-only.
 	Mover_MOVER_SHM Mover = 4
+	// UCX between two brokers' mover processes; the receiver reads. Only between brokers of one fabric.
+	Mover_MOVER_UCX Mover = 5
 )
 
 // Enum value maps for Mover.
@@ -54,6 +56,7 @@ var (
 		2: "MOVER_LOCAL",
 		3: "MOVER_GRPC",
 		4: "MOVER_SHM",
+		5: "MOVER_UCX",
 	}
 	Mover_value = map[string]int32{
 		"MOVER_UNSPECIFIED": 0,
@@ -61,6 +64,7 @@ var (
 		"MOVER_LOCAL":       2,
 		"MOVER_GRPC":        3,
 		"MOVER_SHM":         4,
+		"MOVER_UCX":         5,
 	}
 )
 
@@ -662,6 +666,7 @@ type WorkerStatus struct {
 	Movers            []Mover                `protobuf:"varint,18,rep,packed,name=movers,proto3,enum=leasehold.mesh.v1.Mover" json:"movers,omitempty"`
 	SelfPrefill       bool                   `protobuf:"varint,19,opt,name=self_prefill,json=selfPrefill,proto3" json:"self_prefill,omitempty"` // decode only: it may compute a prompt itself
 	Host              string                 `protobuf:"bytes,20,opt,name=host,proto3" json:"host,omitempty"`                                   // of its broker: brokers with an equal one can map each other's pools; empty: with none
+	Fabric            string                 `protobuf:"bytes,21,opt,name=fabric,proto3" json:"fabric,omitempty"`                               // of its broker's mover process: those with an equal one reach each other by UCX; empty: none
 	WarmUp            *WarmUp                `protobuf:"bytes,30,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`                 // prefill only; absent until it was measured
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -833,6 +838,13 @@ func (x *WorkerStatus) GetSelfPrefill() bool {
 func (x *WorkerStatus) GetHost() string {
 	if x != nil {
 		return x.Host
+	}
+	return ""
+}
+
+func (x *WorkerStatus) GetFabric() string {
+	if x != nil {
+		return x.Fabric
 	}
 	return ""
 }
@@ -1456,7 +1468,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\tverify_us\x18\x11 \x01(\x04R\bverifyUs\x12\x18\n" +
 	"\aunsplit\x18\x12 \x01(\bR\aunsplit\x12\x1a\n" +
 	"\binstance\x18\x13 \x01(\fR\binstance\x12\x14\n" +
-	"\x05epoch\x18\x14 \x01(\x04R\x05epoch\"\xc8\x05\n" +
+	"\x05epoch\x18\x14 \x01(\x04R\x05epoch\"\xe0\x05\n" +
 	"\fWorkerStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06broker\x18\x02 \x01(\tR\x06broker\x12'\n" +
@@ -1481,7 +1493,8 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\tguards_on\x18\x11 \x01(\bR\bguardsOn\x120\n" +
 	"\x06movers\x18\x12 \x03(\x0e2\x18.leasehold.mesh.v1.MoverR\x06movers\x12!\n" +
 	"\fself_prefill\x18\x13 \x01(\bR\vselfPrefill\x12\x12\n" +
-	"\x04host\x18\x14 \x01(\tR\x04host\x122\n" +
+	"\x04host\x18\x14 \x01(\tR\x04host\x12\x16\n" +
+	"\x06fabric\x18\x15 \x01(\tR\x06fabric\x122\n" +
 	"\awarm_up\x18\x1e \x01(\v2\x19.leasehold.mesh.v1.WarmUpR\x06warmUp\"W\n" +
 	"\x06WarmUp\x12\x11\n" +
 	"\x04a_us\x18\x01 \x01(\x01R\x03aUs\x12\x11\n" +
@@ -1514,7 +1527,7 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\x06listed\x18\x01 \x03(\v2\x19.leasehold.mesh.v1.ListedR\x06listed\"[\n" +
 	"\x06Listed\x127\n" +
 	"\binstance\x18\x01 \x01(\v2\x1b.leasehold.mesh.v1.InstanceR\binstance\x12\x18\n" +
-	"\apassing\x18\x02 \x01(\bR\apassing*^\n" +
+	"\apassing\x18\x02 \x01(\bR\apassing*m\n" +
 	"\x05Mover\x12\x15\n" +
 	"\x11MOVER_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
@@ -1522,7 +1535,8 @@ const file_leasehold_mesh_v1_mesh_proto_rawDesc = "" +
 	"\vMOVER_LOCAL\x10\x02\x12\x0e\n" +
 	"\n" +
 	"MOVER_GRPC\x10\x03\x12\r\n" +
-	"\tMOVER_SHM\x10\x042\xbd\x02\n" +
+	"\tMOVER_SHM\x10\x04\x12\r\n" +
+	"\tMOVER_UCX\x10\x052\xbd\x02\n" +
 	"\x0fRegistryService\x12G\n" +
 	"\x04Beat\x12\x1e.leasehold.mesh.v1.BeatRequest\x1a\x1f.leasehold.mesh.v1.BeatResponse\x12J\n" +
 	"\x05Leave\x12\x1f.leasehold.mesh.v1.LeaveRequest\x1a .leasehold.mesh.v1.LeaveResponse\x12L\n" +
