@@ -18,7 +18,7 @@ type flags struct {
 	pages, quota, quarantine     uint
 	share                        uint
 	checkShare                   float64
-	movers, host                 string
+	movers, host, fabric         string
 	copyThreads, pullLanes       uint
 }
 
@@ -35,8 +35,9 @@ func parse(args []string) (*flags, error) {
 	fs.UintVar(&f.share, "fair-share", 4, "a tenant with a request running may hold at most this many `times` the pages that stay free; 0: any number")
 	fs.UintVar(&f.quarantine, "quarantine-pages", 0, "stop granting with more `pages` than this in quarantine (default: half of the pool)")
 	fs.Float64Var(&f.checkShare, "check-share", 0.05, "`share` of pages that are checked at grant and at release, 0 to 1")
-	fs.StringVar(&f.movers, "movers", "shm,grpc", "`movers` by which pages go to and come from other brokers, separated by commas")
+	fs.StringVar(&f.movers, "movers", "shm,grpc", "`movers` (shm, ucx, grpc) by which pages go to and come from other brokers, separated by commas")
 	fs.StringVar(&f.host, "host", "auto", "`name` that is equal for brokers that can map each other's pools; auto: this boot, mount namespace and user; empty: no shared memory")
+	fs.StringVar(&f.fabric, "fabric", "", "`name` that is equal for brokers whose mover processes reach each other; empty: no ucx")
 	fs.UintVar(&f.copyThreads, "copy-threads", 0, "`threads` that copy and check moved pages at once (default: a quarter of the CPUs)")
 	fs.UintVar(&f.pullLanes, "pull-lanes", 1, "`connections` that the pages of a Pull by grpc come over at once")
 	if err := fs.Parse(args); err != nil {
@@ -82,6 +83,6 @@ func (f *flags) server() (server.Config, error) {
 		Dir: f.dir, Layout: l, ModelRevision: revision, TokenizerRevision: tokenizer,
 		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota), Share: uint32(f.share),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
-		Movers: movers, Host: host, CopyThreads: int(f.copyThreads), PullLanes: int(f.pullLanes),
+		Movers: movers, Host: host, Fabric: f.fabric, CopyThreads: int(f.copyThreads), PullLanes: int(f.pullLanes),
 	}, nil
 }

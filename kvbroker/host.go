@@ -26,14 +26,14 @@ func thisHost() (string, error) {
 }
 
 // between are the movers that a broker can be told to use with others.
-var between = map[string]meshv1.Mover{"shm": meshv1.Mover_MOVER_SHM, "grpc": meshv1.Mover_MOVER_GRPC}
+var between = map[string]meshv1.Mover{"shm": meshv1.Mover_MOVER_SHM, "ucx": meshv1.Mover_MOVER_UCX, "grpc": meshv1.Mover_MOVER_GRPC}
 
 func moversOf(names string) ([]meshv1.Mover, error) {
 	out := []meshv1.Mover{}
 	for _, n := range strings.Split(names, ",") {
 		m, ok := between[n]
 		if !ok && names != "" {
-			return nil, errs.New(errs.Invalid, "-movers: %q is none of shm, grpc", n)
+			return nil, errs.New(errs.Invalid, "-movers: %q is none of shm, ucx, grpc", n)
 		}
 		if ok {
 			out = append(out, m)

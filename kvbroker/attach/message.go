@@ -28,7 +28,7 @@ type Request struct {
 	Reader []byte `json:"reader,omitempty"`
 	// Mover is the instance of a mover process of this broker. It gets what a worker gets, and drives no lease.
 	Mover []byte `json:"mover,omitempty"`
-	Want   Want   `json:"want"`
+	Want  Want   `json:"want"`
 }
 
 // Want is what a worker must find at its broker before either touches a page. Zero fields are not known to the worker,
@@ -81,8 +81,9 @@ type Offer struct {
 	Pages             uint32 `json:"pages"`
 	PageBytes         uint64 `json:"page_bytes"`
 	// Host is equal for brokers that can map each other's pools; empty: with none. Movers are the names of those by which
-	// the broker moves pages from and to others: shm, grpc.
+	// the broker moves pages from and to others: shm, ucx, grpc.
 	Host   string   `json:"host,omitempty"`
+	Fabric string   `json:"fabric,omitempty"` // equal for brokers whose mover processes reach each other; empty: none
 	Movers []string `json:"movers,omitempty"`
 
 	Error string `json:"error,omitempty"`

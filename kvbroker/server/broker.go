@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/mesh/boundary"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
+	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
 	"leasehold.dev/protos/pagesum"
 )
 
@@ -48,7 +49,8 @@ type Broker struct {
 	parked  map[lease.Admission]*parked
 
 	readers   map[string]*reader          // by instance
-	undrained map[lease.Admission]*parked // Pulls that failed and whose reader may still read
+	undrained map[lease.Admission]*parked // Pulls that have ended and whose pages may still be read
+	carrier   *carrier                    // the mover process; nil: none
 	lanes     map[laneToken]laned
 	spent     spent
 	dirty     []lease.Zero  // proven pages that wait to be cleared
@@ -113,6 +115,7 @@ func (b *Broker) start() (err error) {
 	b.workers = grpc.NewServer(grpc.Creds(attach.Credentials(b.cfg.UIDs...)),
 		grpc.ChainUnaryInterceptor(unaryErrors), grpc.ChainStreamInterceptor(streamErrors), grpc.MaxRecvMsgSize(maxWorkerMessage), grpc.WaitForHandlers(true))
 	brokerv1.RegisterWorkerServiceServer(b.workers, &workerService{b: b})
+	moverv1.RegisterMoverServiceServer(b.workers, &moverService{b: b})
 	b.auditStart()
 	b.wg.Go(b.clearPages)
 	b.wg.Go(b.acceptWorkers)
@@ -141,6 +144,9 @@ func (b *Broker) Instance() []byte { return b.instance }
 
 // Ready says why new leases would be refused.
 func (b *Broker) Ready(context.Context) error {
+	if err := b.checkCarrier(); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if why := b.table.Draining(); why != "" {

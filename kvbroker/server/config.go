@@ -22,8 +22,11 @@ import (
 	"leasehold.dev/protos/proof"
 )
 
-// shm is the mover between brokers of one host.
-const shm = meshv1.Mover_MOVER_SHM
+// shm is the mover between brokers of one host, ucx the one by their mover processes.
+const (
+	shm = meshv1.Mover_MOVER_SHM
+	ucx = meshv1.Mover_MOVER_UCX
+)
 
 // moves says whether pages go by m between this broker and others.
 func (b *Broker) moves(m meshv1.Mover) bool { return slices.Contains(b.cfg.Movers, m) }
@@ -56,10 +59,13 @@ type Config struct {
 	Share         uint32 // of a tenant: [lease.Config].Share; 0: none
 	QuarantineCap uint32 // pages; 0: the table's default
 
-	// Movers by which pages go to and come from other brokers; default: all that are built in.
+	// Movers by which pages go to and come from other brokers; default: shm and grpc. With ucx the broker is not ready before
+	// its mover process has attached.
 	Movers []meshv1.Mover
 	// Host is equal for brokers that can map each other's pools. Empty: no shared memory.
-	Host        string
+	Host string
+	// Fabric is equal for brokers whose mover processes reach each other. Empty: ucx is not used.
+	Fabric      string
 	PullLanes   int // connections that pages of a grpc Pull come over at once; default 1
 	CopyThreads int // that copy and digest pages of Pulls at once; default: a quarter of the CPUs, at least 1
 
@@ -99,9 +105,9 @@ func (c *Config) complete() error {
 	if c.Movers == nil {
 		c.Movers = []meshv1.Mover{shm, meshv1.Mover_MOVER_GRPC}
 	}
-	if c.Host == "" {
-		c.Movers = slices.DeleteFunc(slices.Clone(c.Movers), func(m meshv1.Mover) bool { return m == shm })
-	}
+	c.Movers = slices.DeleteFunc(slices.Clone(c.Movers), func(m meshv1.Mover) bool {
+		return m == shm && c.Host == "" || m == ucx && c.Fabric == ""
+	})
 	if c.PullLanes <= 0 {
 		c.PullLanes = 1
 	}

@@ -19,9 +19,16 @@ import (
 	"leasehold.dev/protos/proof"
 )
 
+// lingering is a pull that may write to its destination for a time after Receive has failed.
+type lingering interface {
+	// Drained is closed when nothing writes any more.
+	Drained() <-chan struct{}
+}
+
 // pull is an attached Pull at its receiving side, by any mover.
 type pull interface {
-	// Receive brings the pages and the Completion; when it returns, nothing writes to dst any more.
+	// Receive brings the pages and the Completion; when it returns, nothing writes to dst any more, or the pull is lingering
+	// and it has failed.
 	Receive(dst mover.Destination, rx *transfer.Receiver) (*brokerv1.Completion, mover.Moved, error)
 	// End waits for the sender's second look at its pages, after a Receive without error.
 	End() error
@@ -186,7 +193,7 @@ func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
 		d.assumeArrived()
 	}
 	if d.local == nil && fault.At(fault.BrokerDrained) != fault.Drop {
-		d.b.report(lease.PullEnded{Lease: d.id, OK: err == nil})
+		d.pullEnded(p, err)
 	}
 	if err != nil {
 		return nil, err
@@ -196,6 +203,23 @@ func (d *destination) receive(p pull) (*brokerv1.AwaitOwnedResponse, error) {
 		d.giveUp(err)
 	}
 	return owned, err
+}
+
+// pullEnded says that nothing writes to the pages any more, once that is so. Nothing but the mover's own word, or its end,
+// brings it about: without them they stay in quarantine.
+func (d *destination) pullEnded(p pull, err error) {
+	l, lingers := p.(lingering)
+	if err == nil || !lingers {
+		d.b.report(lease.PullEnded{Lease: d.id, OK: err == nil})
+		return
+	}
+	d.b.wg.Go(func() {
+		select {
+		case <-l.Drained():
+			d.b.report(lease.PullEnded{Lease: d.id})
+		case <-d.b.ctx.Done():
+		}
+	})
 }
 
 func (d *destination) giveUp(err error) {

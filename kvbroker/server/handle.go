@@ -65,6 +65,10 @@ func (b *Broker) serveAttach(p *attach.Pending) {
 		b.serveReader(c)
 		return
 	}
+	if c.Mover != nil {
+		b.serveCarrier(c)
+		return
+	}
 	offer := b.offer()
 	h, err := b.admit(c, offer)
 	if err == nil {
@@ -160,7 +164,7 @@ func (b *Broker) offer() attach.Offer {
 	return attach.Offer{
 		Broker: b.cfg.Name, Instance: b.instance, LayoutHash: b.own.LayoutHash,
 		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
-		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes, Host: b.cfg.Host,
+		NumericsClass: b.cfg.NumericsClass, Pages: b.cfg.Pages, PageBytes: b.own.PageBytes, Host: b.cfg.Host, Fabric: b.cfg.Fabric,
 		Movers: moverNames(b.cfg.Movers),
 	}
 }

@@ -31,6 +31,9 @@ import (
 
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(helperMode); mode != "" {
+		if f := helpers[mode]; f != nil {
+			os.Exit(f())
+		}
 		os.Exit(helper(mode))
 	}
 	goleak.VerifyTestMain(m)
@@ -372,12 +375,22 @@ type pair struct {
 	fleet  *fleet
 	b0, b1 *node
 	p, d   *client.Client
+	m0, m1 *moverProcess // with mover ucx
 }
+
+// helpers are what else the test binary can be as a process, by mode.
+var helpers = map[string]func() int{}
 
 func newPair(t *testing.T, m meshv1.Mover, opts ...option) *pair {
 	t.Helper()
 	f := newFleet(t)
+	if m == ucx {
+		opts = append(opts, func(c *Config) { c.Movers, c.Fabric = []meshv1.Mover{ucx}, "this one" })
+	}
 	k := &pair{fleet: f, b0: newNode(t, f, "b0", 8, opts...), b1: newNode(t, f, "b1", 12, opts...)}
+	if m == ucx {
+		k.m0, k.m1 = startMover(t, k.b0), startMover(t, k.b1)
+	}
 	at := k.b0
 	if m == meshv1.Mover_MOVER_LOCAL {
 		at = k.b1

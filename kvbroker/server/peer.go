@@ -82,10 +82,13 @@ func (b *Broker) servePull(stream grpc.BidiStreamingServer[brokerv1.PullRequest,
 		err = b.serveLanes(bounded{stream, ctx}, p, open.Lanes)
 	case a.Mover == shm:
 		err = mover.ServeShared(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
+	case a.Mover == ucx:
+		err = b.serveHauled(bounded{stream, ctx}, p, open)
 	default:
 		err = mover.Serve(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
 	}
 	b.unpark(p, err)
+	b.watchHaul(p)
 	if err == nil {
 		b.cfg.Log.Debug("pull served", "pages", len(p.pages), "took", time.Since(start))
 	}

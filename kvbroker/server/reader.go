@@ -124,13 +124,19 @@ func (p *parked) Lend(place uint32) (page uint32, more bool, err error) {
 	return page, len(p.queue) > 0, nil
 }
 
-// mayBeRead says whether the receiver of a Pull that has failed may still read pages. Callers hold mu.
-func (p *parked) mayBeRead() bool { return p.lent && !p.drained && !p.reader.gone }
+// mayBeRead says whether pages of a Pull that has ended with err may still be read: by the receiver, when it has failed, or
+// by the mover process, however it ended. Callers hold mu.
+func (p *parked) mayBeRead(err error) bool {
+	if p.haul != nil {
+		return p.lent
+	}
+	return err != nil && p.lent && !p.drained && !p.reader.gone
+}
 
-// drained ends a failed Pull whose receiver does not read any more. Callers hold mu.
+// drained ends a Pull whose pages are not read any more. Callers hold mu.
 func (b *Broker) drained(id lease.Admission, p *parked) {
 	delete(b.undrained, id)
-	b.reportLocked(lease.PullEnded{Lease: p.ref.Lease})
+	b.reportLocked(lease.PullEnded{Lease: p.ref.Lease, OK: p.ok})
 }
 
 // Drained implements PeerService.
@@ -145,7 +151,7 @@ func (s *peerService) Drained(ctx context.Context, req *brokerv1.DrainedRequest)
 	id := lease.Admission(req.AdmissionId)
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if p := s.b.undrained[id]; p != nil && bytes.Equal(p.to, req.FromInstance) {
+	if p := s.b.undrained[id]; p != nil && p.haul == nil && bytes.Equal(p.to, req.FromInstance) {
 		s.b.drained(id, p)
 	}
 	if p := s.b.parked[id]; p != nil && bytes.Equal(p.to, req.FromInstance) {

@@ -254,6 +254,9 @@ func (d *destination) pullBy(m meshv1.Mover, conn grpc.ClientConnInterface, peer
 	if m == shm {
 		return d.openShared(conn, peer, open)
 	}
+	if m == ucx {
+		return d.openHauled(conn, open)
+	}
 	s, err := mover.Open(d.ctx, conn, open, d.b.peers.peers.More(peer.Name, d.b.cfg.PullLanes-1)...)
 	if err != nil {
 		return nil, err // not s: a nil stream would be a pull that is not nil

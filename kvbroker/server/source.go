@@ -38,6 +38,9 @@ type parked struct {
 	finish *brokerv1.FinishResponse
 	err    error
 
+	haul *haul // of a Pull by ucx: it reads the pages
+	ok   bool  // it has ended well
+
 	lent    bool // the reader was told where a page lies
 	drained bool // and has said that it does not read any more
 }
@@ -81,7 +84,8 @@ func (b *Broker) unpark(p *parked, err error) {
 	b.recordSource(p, err)
 	switch {
 	case !p.bound, lost:
-	case err != nil && p.mayBeRead():
+	case p.mayBeRead(err):
+		p.ok = err == nil
 		b.undrained[lease.Admission(p.admission.Id)] = p
 	case !p.local:
 		b.reportLocked(lease.PullEnded{Lease: p.ref.Lease, OK: err == nil})
