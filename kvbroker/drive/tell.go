@@ -84,11 +84,17 @@ func (t *teller) commands() error {
 			return errs.FromStatus(err)
 		}
 		id, place, err := t.do(r)
-		if err == nil {
+		var answer *moverv1.DriveRequest
+		switch {
+		case err != nil:
+			answer = failed(id, place, err)
+		case r.GetExpect() != nil:
+			answer = &moverv1.DriveRequest{Kind: &moverv1.DriveRequest_Expected{Expected: &moverv1.Expected{Transfer: id[:]}}}
+		default:
 			continue
 		}
 		t.mu.Lock()
-		err = t.stream.Send(failed(id, place, err))
+		err = t.stream.Send(answer)
 		t.mu.Unlock()
 		if err != nil {
 			return errs.FromStatus(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -18,6 +19,8 @@ type Haul interface {
 	Landed(ctx context.Context) (place uint32, err error)
 	// Send gives the page for a place.
 	Send(place, page uint32) error
+	// Flush waits until no page that was given is read any more. The error is why the transfer has failed, or ctx's.
+	Flush(ctx context.Context) error
 	// End asks for the transfer's end. Idempotent.
 	End()
 	// Drained is closed when nothing reads or writes a page of the transfer any more.
@@ -122,8 +125,17 @@ type hauling struct {
 	sent *uint32 // pages that were sent, until so many have landed
 }
 
+// stallTimeout is how long after Sent, and after each page that lands then, the next may take. By Sent the other side's mover
+// process has seen the end of every offer, so what has not landed soon was lost. It fails the Pull; it frees nothing.
+const stallTimeout = 5 * time.Second
+
 func (in *hauling) run(stream <-chan said, pages <-chan landing) error {
+	stalled := time.NewTimer(stallTimeout)
+	defer stalled.Stop()
 	for {
+		if in.sent == nil {
+			stalled.Reset(stallTimeout)
+		}
 		var done bool
 		var err error
 		select {
@@ -131,8 +143,13 @@ func (in *hauling) run(stream <-chan said, pages <-chan landing) error {
 			if err = l.err; err == nil {
 				err = in.landed(l.place)
 			}
+			stalled.Reset(stallTimeout)
 		case s := <-stream:
 			done, err = in.heard(s)
+		case <-stalled.C:
+			if in.sent != nil {
+				_, err = in.reception.step(transfer.Sent{Pages: *in.sent}) // the core says what is missing
+			}
 		}
 		if err != nil {
 			return err
@@ -212,11 +229,27 @@ func (in *hauling) heard(s said) (done bool, err error) {
 // haul is Drained, which the caller waits for.
 func ServeHauled(stream ServerStream, src Lender, haul Haul, pageBytes uint32) error {
 	defer haul.End()
-	return serve(stream, src, pageBytes, func(_ ServerStream, _ Source, place uint32) error {
+	return serve(stream, flushing{src, haul}, pageBytes, func(_ ServerStream, _ Source, place uint32) error {
 		page, err := src.Lend(place)
 		if err != nil {
 			return err
 		}
 		return haul.Send(place, page)
 	})
+}
+
+// flushing is a source whose end comes after the end of every offer.
+type flushing struct {
+	Lender
+	haul Haul
+}
+
+func (s flushing) Next(ctx context.Context) (uint32, error) {
+	place, err := s.Lender.Next(ctx)
+	if errors.Is(err, io.EOF) {
+		if err := s.haul.Flush(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return place, err
 }

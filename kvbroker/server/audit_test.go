@@ -57,14 +57,11 @@ func TestALeaseIsOnRecordFromGrantToZero(t *testing.T) {
 // auditedPair is newPair with a log at b1 alone.
 func auditedPair(t *testing.T, m meshv1.Mover, opt option) *pair {
 	t.Helper()
-	f := newFleet(t)
-	k := &pair{b0: newNode(t, f, "b0", 8), b1: newNode(t, f, "b1", 12, opt)}
-	at := k.b0
-	if m == meshv1.Mover_MOVER_LOCAL {
-		at = k.b1
-	}
-	k.p, k.d = at.attach(t, "p0"), k.b1.attach(t, "d0")
-	return k
+	return newPair(t, m, func(c *Config) {
+		if c.Name == "b1" {
+			opt(c)
+		}
+	})
 }
 
 func TestBothEndsOfATransferAreOnRecord(t *testing.T) {

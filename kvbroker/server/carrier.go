@@ -137,7 +137,7 @@ func (b *Broker) haulBy(id []byte, first func(address []byte) *moverv1.DriveResp
 	case k.hauls[string(id)] != nil:
 		return nil, errs.New(errs.Invalid, "pull: the transfer is there already")
 	}
-	h := &haul{k: k, id: id, address: k.address, changed: make(chan struct{}, 1), drained: make(chan struct{})}
+	h := &haul{k: k, id: id, address: k.address, changed: make(chan struct{}, 1), flushed: make(chan struct{}, 1), drained: make(chan struct{})}
 	k.hauls[string(id)] = h
 	k.tell(first(k.address))
 	return h, nil
@@ -177,13 +177,16 @@ func (b *Broker) checkCarrier() error {
 type haul struct {
 	k       *carrier
 	id      []byte
-	address []byte // of this broker's mover
-	changed chan struct{}
+	address []byte        // of this broker's mover
+	changed chan struct{} // of what is below, but given and sent
+	flushed chan struct{} // of sent, or there is an error
 	drained chan struct{}
 
-	landed []uint32
-	err    error
-	ended  bool
+	expected    bool
+	landed      []uint32
+	given, sent int
+	err         error
+	ended       bool
 }
 
 func (h *haul) failLocked(why error) {
@@ -191,6 +194,41 @@ func (h *haul) failLocked(why error) {
 		h.err = why
 	}
 	notify(h.changed)
+	notify(h.flushed)
+}
+
+// await waits until the mover process expects the transfer's pages.
+func (h *haul) await(ctx context.Context) error {
+	for {
+		h.k.mu.Lock()
+		expected, err := h.expected, h.err
+		h.k.mu.Unlock()
+		if expected || err != nil {
+			return err
+		}
+		select {
+		case <-h.changed:
+		case <-ctx.Done():
+			return errs.Mark(context.Cause(ctx), errs.Unavailable)
+		}
+	}
+}
+
+// Flush implements mover.Haul.
+func (h *haul) Flush(ctx context.Context) error {
+	for {
+		h.k.mu.Lock()
+		done, err := h.sent == h.given, h.err
+		h.k.mu.Unlock()
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-h.flushed:
+		case <-ctx.Done():
+			return errs.Mark(context.Cause(ctx), errs.Unavailable)
+		}
+	}
 }
 
 // Landed implements mover.Haul.
@@ -226,6 +264,7 @@ func (h *haul) Send(place, page uint32) error {
 	if h.ended {
 		return errs.New(errs.Unavailable, "pull: the transfer has ended")
 	}
+	h.given++
 	h.k.tell(&moverv1.DriveResponse{Kind: &moverv1.DriveResponse_Send{Send: &moverv1.Send{Transfer: h.id, Place: place, Page: page}}})
 	return nil
 }

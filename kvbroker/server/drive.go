@@ -116,7 +116,16 @@ func (k *carrier) said(r *moverv1.DriveRequest) error {
 			h.landed = append(h.landed, e.Landed.GetPlace())
 			notify(h.changed)
 		}
-	case *moverv1.DriveRequest_Sent: // nothing waits for it: the end of all is Drained
+	case *moverv1.DriveRequest_Expected:
+		if h := k.hauls[string(e.Expected.GetTransfer())]; h != nil {
+			h.expected = true
+			notify(h.changed)
+		}
+	case *moverv1.DriveRequest_Sent:
+		if h := k.hauls[string(e.Sent.GetTransfer())]; h != nil {
+			h.sent++
+			notify(h.flushed)
+		}
 	case *moverv1.DriveRequest_Failed:
 		if h := k.hauls[string(e.Failed.GetTransfer())]; h != nil {
 			h.failLocked(errs.New(errs.KindOfCode(codes.Code(e.Failed.GetCode())), "%s", clip(e.Failed.GetReason())))

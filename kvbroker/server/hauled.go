@@ -30,9 +30,11 @@ func (d *destination) openHauled(conn grpc.ClientConnInterface, open *brokerv1.P
 		return nil, err
 	}
 	open.Transfer, open.Address = id, h.address
-	p, err := mover.OpenHauled(d.ctx, conn, open, h, d.b.own.PageBytes)
-	if err == nil {
-		return p, nil
+	if err = h.await(d.ctx); err == nil {
+		var p *mover.Hauled
+		if p, err = mover.OpenHauled(d.ctx, conn, open, h, d.b.own.PageBytes); err == nil {
+			return p, nil
+		}
 	}
 	// The peer may know the transfer, so pages may come: the lease may not go before the mover process says that none will.
 	h.End()

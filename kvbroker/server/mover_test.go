@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -70,6 +71,16 @@ func (p *moverProcess) end() {
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		p.n.cfg.Log.Error("mover", "error", err)
 	}
+}
+
+// pause stops the process, and returns when it has stopped.
+func (p *moverProcess) pause(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	eventually(t, "the process is stopped", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		return err == nil && strings.Contains(string(b), ") T ")
+	})
 }
 
 func (p *moverProcess) signal(t *testing.T, s syscall.Signal) {

@@ -78,7 +78,7 @@ func TestAStoppedMoverKeepsItsPages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			k, _, dst, src := midway(t)
 			m := tt.of(k)
-			m.signal(t, syscall.SIGSTOP)
+			m.pause(t)
 			retire(t, src, false)
 			_, err := dst.AwaitOwned(t.Context())
 			wantKind(t, "AwaitOwned", err, errs.Unavailable)

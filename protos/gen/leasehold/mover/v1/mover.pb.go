@@ -35,6 +35,7 @@ type DriveRequest struct {
 	//	*DriveRequest_Sent
 	//	*DriveRequest_Failed
 	//	*DriveRequest_Drained
+	//	*DriveRequest_Expected
 	Kind          isDriveRequest_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -122,6 +123,15 @@ func (x *DriveRequest) GetDrained() *Drained {
 	return nil
 }
 
+func (x *DriveRequest) GetExpected() *Expected {
+	if x != nil {
+		if x, ok := x.Kind.(*DriveRequest_Expected); ok {
+			return x.Expected
+		}
+	}
+	return nil
+}
+
 type isDriveRequest_Kind interface {
 	isDriveRequest_Kind()
 }
@@ -146,6 +156,10 @@ type DriveRequest_Drained struct {
 	Drained *Drained `protobuf:"bytes,5,opt,name=drained,proto3,oneof"`
 }
 
+type DriveRequest_Expected struct {
+	Expected *Expected `protobuf:"bytes,6,opt,name=expected,proto3,oneof"`
+}
+
 func (*DriveRequest_Hello) isDriveRequest_Kind() {}
 
 func (*DriveRequest_Landed) isDriveRequest_Kind() {}
@@ -155,6 +169,8 @@ func (*DriveRequest_Sent) isDriveRequest_Kind() {}
 func (*DriveRequest_Failed) isDriveRequest_Kind() {}
 
 func (*DriveRequest_Drained) isDriveRequest_Kind() {}
+
+func (*DriveRequest_Expected) isDriveRequest_Kind() {}
 
 // DriveResponse goes from the broker to the mover.
 type DriveResponse struct {
@@ -347,6 +363,52 @@ func (x *Hello) GetPageBytes() uint64 {
 	return 0
 }
 
+// Expected answers an Expect: from now on pages may be offered. What is offered before is given back and lost, so the broker
+// waits for it before it tells the peer of the transfer.
+type Expected struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Transfer      []byte                 `protobuf:"bytes,1,opt,name=transfer,proto3" json:"transfer,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Expected) Reset() {
+	*x = Expected{}
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Expected) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Expected) ProtoMessage() {}
+
+func (x *Expected) ProtoReflect() protoreflect.Message {
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Expected.ProtoReflect.Descriptor instead.
+func (*Expected) Descriptor() ([]byte, []int) {
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Expected) GetTransfer() []byte {
+	if x != nil {
+		return x.Transfer
+	}
+	return nil
+}
+
 // Landed says that a page of an expected transfer has arrived whole.
 type Landed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -361,7 +423,7 @@ type Landed struct {
 
 func (x *Landed) Reset() {
 	*x = Landed{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[3]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -373,7 +435,7 @@ func (x *Landed) String() string {
 func (*Landed) ProtoMessage() {}
 
 func (x *Landed) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[3]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -386,7 +448,7 @@ func (x *Landed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Landed.ProtoReflect.Descriptor instead.
 func (*Landed) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{3}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Landed) GetTransfer() []byte {
@@ -435,7 +497,7 @@ type Sent struct {
 
 func (x *Sent) Reset() {
 	*x = Sent{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[4]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -447,7 +509,7 @@ func (x *Sent) String() string {
 func (*Sent) ProtoMessage() {}
 
 func (x *Sent) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[4]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -460,7 +522,7 @@ func (x *Sent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sent.ProtoReflect.Descriptor instead.
 func (*Sent) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{4}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Sent) GetTransfer() []byte {
@@ -489,7 +551,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[5]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -501,7 +563,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[5]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -514,7 +576,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{5}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Failed) GetTransfer() []byte {
@@ -554,7 +616,7 @@ type Drained struct {
 
 func (x *Drained) Reset() {
 	*x = Drained{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[6]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +628,7 @@ func (x *Drained) String() string {
 func (*Drained) ProtoMessage() {}
 
 func (x *Drained) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[6]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +641,7 @@ func (x *Drained) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Drained.ProtoReflect.Descriptor instead.
 func (*Drained) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{6}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Drained) GetTransfer() []byte {
@@ -602,7 +664,7 @@ type Expect struct {
 
 func (x *Expect) Reset() {
 	*x = Expect{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[7]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -614,7 +676,7 @@ func (x *Expect) String() string {
 func (*Expect) ProtoMessage() {}
 
 func (x *Expect) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[7]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -627,7 +689,7 @@ func (x *Expect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expect.ProtoReflect.Descriptor instead.
 func (*Expect) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{7}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Expect) GetTransfer() []byte {
@@ -670,7 +732,7 @@ type Provide struct {
 
 func (x *Provide) Reset() {
 	*x = Provide{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[8]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -682,7 +744,7 @@ func (x *Provide) String() string {
 func (*Provide) ProtoMessage() {}
 
 func (x *Provide) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[8]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -695,7 +757,7 @@ func (x *Provide) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Provide.ProtoReflect.Descriptor instead.
 func (*Provide) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{8}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Provide) GetTransfer() []byte {
@@ -731,7 +793,7 @@ type Send struct {
 
 func (x *Send) Reset() {
 	*x = Send{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[9]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -743,7 +805,7 @@ func (x *Send) String() string {
 func (*Send) ProtoMessage() {}
 
 func (x *Send) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[9]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -756,7 +818,7 @@ func (x *Send) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Send.ProtoReflect.Descriptor instead.
 func (*Send) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{9}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Send) GetTransfer() []byte {
@@ -789,7 +851,7 @@ type End struct {
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[10]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +863,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[10]
+	mi := &file_leasehold_mover_v1_mover_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +876,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{10}
+	return file_leasehold_mover_v1_mover_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *End) GetTransfer() []byte {
@@ -828,13 +890,14 @@ var File_leasehold_mover_v1_mover_proto protoreflect.FileDescriptor
 
 const file_leasehold_mover_v1_mover_proto_rawDesc = "" +
 	"\n" +
-	"\x1eleasehold/mover/v1/mover.proto\x12\x12leasehold.mover.v1\"\x9e\x02\n" +
+	"\x1eleasehold/mover/v1/mover.proto\x12\x12leasehold.mover.v1\"\xda\x02\n" +
 	"\fDriveRequest\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.leasehold.mover.v1.HelloH\x00R\x05hello\x124\n" +
 	"\x06landed\x18\x02 \x01(\v2\x1a.leasehold.mover.v1.LandedH\x00R\x06landed\x12.\n" +
 	"\x04sent\x18\x03 \x01(\v2\x18.leasehold.mover.v1.SentH\x00R\x04sent\x124\n" +
 	"\x06failed\x18\x04 \x01(\v2\x1a.leasehold.mover.v1.FailedH\x00R\x06failed\x127\n" +
-	"\adrained\x18\x05 \x01(\v2\x1b.leasehold.mover.v1.DrainedH\x00R\adrainedB\x06\n" +
+	"\adrained\x18\x05 \x01(\v2\x1b.leasehold.mover.v1.DrainedH\x00R\adrained\x12:\n" +
+	"\bexpected\x18\x06 \x01(\v2\x1c.leasehold.mover.v1.ExpectedH\x00R\bexpectedB\x06\n" +
 	"\x04kind\"\xe3\x01\n" +
 	"\rDriveResponse\x124\n" +
 	"\x06expect\x18\x01 \x01(\v2\x1a.leasehold.mover.v1.ExpectH\x00R\x06expect\x127\n" +
@@ -850,7 +913,9 @@ const file_leasehold_mover_v1_mover_proto_rawDesc = "" +
 	"transports\x18\x04 \x03(\tR\n" +
 	"transports\x12\x1d\n" +
 	"\n" +
-	"page_bytes\x18\x05 \x01(\x04R\tpageBytes\"\x8a\x01\n" +
+	"page_bytes\x18\x05 \x01(\x04R\tpageBytes\"&\n" +
+	"\bExpected\x12\x1a\n" +
+	"\btransfer\x18\x01 \x01(\fR\btransfer\"\x8a\x01\n" +
 	"\x06Landed\x12\x1a\n" +
 	"\btransfer\x18\x01 \x01(\fR\btransfer\x12\x14\n" +
 	"\x05place\x18\x02 \x01(\rR\x05place\x12\x16\n" +
@@ -900,37 +965,39 @@ func file_leasehold_mover_v1_mover_proto_rawDescGZIP() []byte {
 	return file_leasehold_mover_v1_mover_proto_rawDescData
 }
 
-var file_leasehold_mover_v1_mover_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_leasehold_mover_v1_mover_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_leasehold_mover_v1_mover_proto_goTypes = []any{
 	(*DriveRequest)(nil),  // 0: leasehold.mover.v1.DriveRequest
 	(*DriveResponse)(nil), // 1: leasehold.mover.v1.DriveResponse
 	(*Hello)(nil),         // 2: leasehold.mover.v1.Hello
-	(*Landed)(nil),        // 3: leasehold.mover.v1.Landed
-	(*Sent)(nil),          // 4: leasehold.mover.v1.Sent
-	(*Failed)(nil),        // 5: leasehold.mover.v1.Failed
-	(*Drained)(nil),       // 6: leasehold.mover.v1.Drained
-	(*Expect)(nil),        // 7: leasehold.mover.v1.Expect
-	(*Provide)(nil),       // 8: leasehold.mover.v1.Provide
-	(*Send)(nil),          // 9: leasehold.mover.v1.Send
-	(*End)(nil),           // 10: leasehold.mover.v1.End
+	(*Expected)(nil),      // 3: leasehold.mover.v1.Expected
+	(*Landed)(nil),        // 4: leasehold.mover.v1.Landed
+	(*Sent)(nil),          // 5: leasehold.mover.v1.Sent
+	(*Failed)(nil),        // 6: leasehold.mover.v1.Failed
+	(*Drained)(nil),       // 7: leasehold.mover.v1.Drained
+	(*Expect)(nil),        // 8: leasehold.mover.v1.Expect
+	(*Provide)(nil),       // 9: leasehold.mover.v1.Provide
+	(*Send)(nil),          // 10: leasehold.mover.v1.Send
+	(*End)(nil),           // 11: leasehold.mover.v1.End
 }
 var file_leasehold_mover_v1_mover_proto_depIdxs = []int32{
 	2,  // 0: leasehold.mover.v1.DriveRequest.hello:type_name -> leasehold.mover.v1.Hello
-	3,  // 1: leasehold.mover.v1.DriveRequest.landed:type_name -> leasehold.mover.v1.Landed
-	4,  // 2: leasehold.mover.v1.DriveRequest.sent:type_name -> leasehold.mover.v1.Sent
-	5,  // 3: leasehold.mover.v1.DriveRequest.failed:type_name -> leasehold.mover.v1.Failed
-	6,  // 4: leasehold.mover.v1.DriveRequest.drained:type_name -> leasehold.mover.v1.Drained
-	7,  // 5: leasehold.mover.v1.DriveResponse.expect:type_name -> leasehold.mover.v1.Expect
-	8,  // 6: leasehold.mover.v1.DriveResponse.provide:type_name -> leasehold.mover.v1.Provide
-	9,  // 7: leasehold.mover.v1.DriveResponse.send:type_name -> leasehold.mover.v1.Send
-	10, // 8: leasehold.mover.v1.DriveResponse.end:type_name -> leasehold.mover.v1.End
-	0,  // 9: leasehold.mover.v1.MoverService.Drive:input_type -> leasehold.mover.v1.DriveRequest
-	1,  // 10: leasehold.mover.v1.MoverService.Drive:output_type -> leasehold.mover.v1.DriveResponse
-	10, // [10:11] is the sub-list for method output_type
-	9,  // [9:10] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	4,  // 1: leasehold.mover.v1.DriveRequest.landed:type_name -> leasehold.mover.v1.Landed
+	5,  // 2: leasehold.mover.v1.DriveRequest.sent:type_name -> leasehold.mover.v1.Sent
+	6,  // 3: leasehold.mover.v1.DriveRequest.failed:type_name -> leasehold.mover.v1.Failed
+	7,  // 4: leasehold.mover.v1.DriveRequest.drained:type_name -> leasehold.mover.v1.Drained
+	3,  // 5: leasehold.mover.v1.DriveRequest.expected:type_name -> leasehold.mover.v1.Expected
+	8,  // 6: leasehold.mover.v1.DriveResponse.expect:type_name -> leasehold.mover.v1.Expect
+	9,  // 7: leasehold.mover.v1.DriveResponse.provide:type_name -> leasehold.mover.v1.Provide
+	10, // 8: leasehold.mover.v1.DriveResponse.send:type_name -> leasehold.mover.v1.Send
+	11, // 9: leasehold.mover.v1.DriveResponse.end:type_name -> leasehold.mover.v1.End
+	0,  // 10: leasehold.mover.v1.MoverService.Drive:input_type -> leasehold.mover.v1.DriveRequest
+	1,  // 11: leasehold.mover.v1.MoverService.Drive:output_type -> leasehold.mover.v1.DriveResponse
+	11, // [11:12] is the sub-list for method output_type
+	10, // [10:11] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_leasehold_mover_v1_mover_proto_init() }
@@ -944,6 +1011,7 @@ func file_leasehold_mover_v1_mover_proto_init() {
 		(*DriveRequest_Sent)(nil),
 		(*DriveRequest_Failed)(nil),
 		(*DriveRequest_Drained)(nil),
+		(*DriveRequest_Expected)(nil),
 	}
 	file_leasehold_mover_v1_mover_proto_msgTypes[1].OneofWrappers = []any{
 		(*DriveResponse_Expect)(nil),
@@ -957,7 +1025,7 @@ func file_leasehold_mover_v1_mover_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leasehold_mover_v1_mover_proto_rawDesc), len(file_leasehold_mover_v1_mover_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,7 +37,7 @@ type MoverServiceClient interface {
 	// broker, named by 16 random bytes.
 	//
 	// Of each transfer the broker says Expect or Provide first and End last, once each; nothing of it may follow. The mover
-	// answers each End with exactly one Drained, when no operation of the transfer is left: before that, its pages belong to
+	// answers each Expect with Expected or Failed, and each End with exactly one Drained, when no operation of the transfer is left: before that, its pages belong to
 	// nobody else, however long it takes. It may say Failed before the End, once.
 	//
 	// The end of the stream proves nothing. A mover whose stream ends exits; until its process is gone the broker keeps the
@@ -81,7 +81,7 @@ type MoverServiceServer interface {
 	// broker, named by 16 random bytes.
 	//
 	// Of each transfer the broker says Expect or Provide first and End last, once each; nothing of it may follow. The mover
-	// answers each End with exactly one Drained, when no operation of the transfer is left: before that, its pages belong to
+	// answers each Expect with Expected or Failed, and each End with exactly one Drained, when no operation of the transfer is left: before that, its pages belong to
 	// nobody else, however long it takes. It may say Failed before the End, once.
 	//
 	// The end of the stream proves nothing. A mover whose stream ends exits; until its process is gone the broker keeps the
