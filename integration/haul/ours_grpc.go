@@ -147,6 +147,11 @@ func (d *landed) Landed(uint32) error {
 	return nil
 }
 
+// Digested refuses: a stream digests nothing.
+func (d *landed) Digested(uint32, transfer.Found) error {
+	return errs.New(errs.Internal, "a page that somebody else has digested")
+}
+
 // Copy refuses: what a stream brings needs none.
 func (d *landed) Copy(uint32, []byte) error {
 	return errs.New(errs.Internal, "a page without its bytes")

@@ -20,6 +20,8 @@ type Destination interface {
 	Page(place uint32) ([]byte, error)
 	// Landed says that all bytes of a place are there, in order.
 	Landed(place uint32) error
+	// Digested is Landed of a page that was digested where it lies, after it had arrived.
+	Digested(place uint32, found transfer.Found) error
 	// Copy brings a place from memory that the sender may still write, and lands it. It returns when it does not read
 	// that memory any more.
 	Copy(place uint32, from []byte) error

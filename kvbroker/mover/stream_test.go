@@ -101,6 +101,8 @@ func (p *pages) Complete(n uint32, bytes uint64) (*brokerv1.Completion, error) {
 
 func (p *pages) Page(place uint32) ([]byte, error) { return p.to[place], p.failPage }
 
+func (p *pages) Digested(place uint32, _ transfer.Found) error { return p.Landed(place) }
+
 func (p *pages) Copy(place uint32, from []byte) error {
 	copy(p.to[place], from)
 	p.landed = append(p.landed, place)

@@ -16,7 +16,7 @@ import (
 // Haul is one transfer at the mover process of this broker, told in order.
 type Haul interface {
 	// Landed waits for the next page that has landed. The error is why the transfer has failed, or ctx's.
-	Landed(ctx context.Context) (place uint32, err error)
+	Landed(ctx context.Context) (Landing, error)
 	// Send gives the page for a place.
 	Send(place, page uint32) error
 	// Flush waits until no page that was given is read any more. The error is why the transfer has failed, or ctx's.
@@ -25,6 +25,13 @@ type Haul interface {
 	End()
 	// Drained is closed when nothing reads or writes a page of the transfer any more.
 	Drained() <-chan struct{}
+}
+
+// Landing is a page that the mover process has received and digested.
+type Landing struct {
+	Place uint32
+	At    time.Time // when its last byte was there
+	Found transfer.Found
 }
 
 // Hauled is an attached Pull whose pages come through the mover process.
@@ -63,7 +70,8 @@ type said struct {
 func (h *Hauled) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Completion, Moved, error) {
 	ctx, stop := context.WithCancel(h.ctx)
 	quit := make(chan struct{}) // nobody takes any more; not a context, since the stream's ends before its last message is taken
-	in := hauling{Hauled: h, reception: reception{Stream: h.Stream, dst: dst, rx: rx}, came: map[uint32]bool{}}
+	h.rx = rx
+	in := hauling{Hauled: h, reception: reception{Stream: h.Stream, dst: dst}, came: map[uint32]transfer.Found{}}
 	stream, pages := make(chan said), make(chan landing)
 	done := make(chan struct{}, 2)
 	go func() { h.read(quit, stream); done <- struct{}{} }()
@@ -71,7 +79,9 @@ func (h *Hauled) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Comp
 	err := in.run(stream, pages)
 	stop()
 	close(quit)
-	h.Close()
+	if err != nil {
+		h.Close()
+	}
 	<-done
 	<-done
 	if err != nil {
@@ -80,7 +90,7 @@ func (h *Hauled) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Comp
 	return rx.Completion(), in.moved(), nil
 }
 
-// read passes on what comes in the stream, up to its end.
+// read passes on what comes in the stream, up to the Completion: the rest is End's.
 func (h *Hauled) read(quit <-chan struct{}, out chan<- said) {
 	for {
 		resp := &brokerv1.PullResponse{}
@@ -90,23 +100,23 @@ func (h *Hauled) read(quit <-chan struct{}, out chan<- said) {
 		case <-quit:
 			return
 		}
-		if err != nil {
+		if err != nil || resp.GetCompletion() != nil {
 			return
 		}
 	}
 }
 
 type landing struct {
-	place uint32
-	err   error
+	Landing
+	err error
 }
 
 // watch passes on what lands, up to the first failure.
 func (h *Hauled) watch(ctx context.Context, quit <-chan struct{}, out chan<- landing) {
 	for {
-		place, err := h.haul.Landed(ctx)
+		l, err := h.haul.Landed(ctx)
 		select {
-		case out <- landing{place, err}:
+		case out <- landing{l, err}:
 		case <-quit:
 			return
 		}
@@ -120,7 +130,7 @@ func (h *Hauled) watch(ctx context.Context, quit <-chan struct{}, out chan<- lan
 type hauling struct {
 	*Hauled
 	reception
-	came map[uint32]bool // landed, before their turn
+	came map[uint32]transfer.Found // landed, before their turn
 	next uint32
 	sent *uint32 // pages that were sent, until so many have landed
 }
@@ -136,16 +146,16 @@ func (in *hauling) run(stream <-chan said, pages <-chan landing) error {
 		if in.sent == nil {
 			stalled.Reset(stallTimeout)
 		}
-		var done bool
+		var p transfer.Progress
 		var err error
 		select {
 		case l := <-pages:
 			if err = l.err; err == nil {
-				err = in.landed(l.place)
+				err = in.landed(l.Landing)
 			}
 			stalled.Reset(stallTimeout)
 		case s := <-stream:
-			done, err = in.heard(s)
+			p, err = in.heard(s)
 		case <-stalled.C:
 			if in.sent != nil {
 				_, err = in.reception.step(transfer.Sent{Pages: *in.sent}) // the core says what is missing
@@ -154,7 +164,10 @@ func (in *hauling) run(stream <-chan said, pages <-chan landing) error {
 		if err != nil {
 			return err
 		}
-		if done {
+		if p.Done {
+			return errs.New(errs.Internal, "pull: ended before its completion")
+		}
+		if p.Completed {
 			return in.drain()
 		}
 	}
@@ -172,23 +185,28 @@ func (in *hauling) drain() error {
 	}
 }
 
-func (in *hauling) landed(place uint32) error {
-	if in.came[place] || place < in.next {
-		return errs.New(errs.Corrupt, "pull: page %d has landed twice", place)
+func (in *hauling) landed(l Landing) error {
+	if _, twice := in.came[l.Place]; twice || l.Place < in.next {
+		return errs.New(errs.Corrupt, "pull: page %d has landed twice", l.Place)
 	}
-	in.mark()
-	in.came[place] = true
-	for in.came[in.next] {
+	if in.last = l.At; in.first.IsZero() {
+		in.first = l.At
+	}
+	in.came[l.Place] = l.Found
+	for {
+		found, ok := in.came[in.next]
+		if !ok {
+			return in.allSent()
+		}
 		delete(in.came, in.next)
-		if _, err := in.rx.Step(transfer.Part{Place: in.next, Length: in.pageBytes}); err != nil {
+		if _, err := in.reception.rx.Step(transfer.Part{Place: in.next, Length: in.pageBytes}); err != nil {
 			return err
 		}
-		if err := in.dst.Landed(in.next); err != nil {
+		if err := in.dst.Digested(in.next, found); err != nil {
 			return err
 		}
 		in.next++
 	}
-	return in.allSent()
 }
 
 // allSent passes on Sent when the pages that it counts have landed: it goes another way than they, and may be faster.
@@ -202,10 +220,10 @@ func (in *hauling) allSent() error {
 	return err
 }
 
-func (in *hauling) heard(s said) (done bool, err error) {
+func (in *hauling) heard(s said) (p transfer.Progress, err error) {
 	switch {
 	case s.err != nil && in.sent != nil:
-		return false, errs.New(errs.Corrupt, "pull: the stream ended after %d of %d pages", in.next, *in.sent)
+		return p, errs.New(errs.Corrupt, "pull: the stream ended after %d of %d pages", in.next, *in.sent)
 	case errors.Is(s.err, io.EOF):
 		return in.reception.step(transfer.Ended{})
 	case s.err != nil:
@@ -214,15 +232,15 @@ func (in *hauling) heard(s said) (done bool, err error) {
 	switch k := s.resp.Kind.(type) {
 	case *brokerv1.PullResponse_Sent:
 		if in.sent != nil {
-			return false, errs.New(errs.Corrupt, "pull: sent twice")
+			return p, errs.New(errs.Corrupt, "pull: sent twice")
 		}
 		n := k.Sent.GetPages()
 		in.sent = &n
-		return false, in.allSent()
+		return p, in.allSent()
 	case *brokerv1.PullResponse_Completion:
 		return in.reception.step(transfer.Completed{Completion: k.Completion})
 	}
-	return false, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", s.resp.Kind)
+	return p, errs.New(errs.Corrupt, "pull: %T in the middle of the stream", s.resp.Kind)
 }
 
 // ServeHauled answers a Pull whose pages go by haul: see [Serve]. When it has returned, pages may still be read until the

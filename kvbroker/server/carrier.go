@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"leasehold.dev/kvbroker/attach"
+	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/protos/errs"
 	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
 	"leasehold.dev/protos/proof"
@@ -183,7 +184,7 @@ type haul struct {
 	drained chan struct{}
 
 	expected    bool
-	landed      []uint32
+	landed      []mover.Landing
 	given, sent int
 	err         error
 	ended       bool
@@ -232,7 +233,7 @@ func (h *haul) Flush(ctx context.Context) error {
 }
 
 // Landed implements mover.Haul.
-func (h *haul) Landed(ctx context.Context) (uint32, error) {
+func (h *haul) Landed(ctx context.Context) (mover.Landing, error) {
 	for {
 		h.k.mu.Lock()
 		landed, err := h.landed, h.err
@@ -244,12 +245,12 @@ func (h *haul) Landed(ctx context.Context) (uint32, error) {
 		case len(landed) > 0:
 			return landed[0], nil
 		case err != nil:
-			return 0, err
+			return mover.Landing{}, err
 		}
 		select {
 		case <-h.changed:
 		case <-ctx.Done():
-			return 0, context.Cause(ctx)
+			return mover.Landing{}, context.Cause(ctx)
 		}
 	}
 }

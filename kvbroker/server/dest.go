@@ -96,6 +96,12 @@ func (d *destination) Landed(place uint32) error {
 	return nil
 }
 
+// Digested implements [mover.Destination].
+func (d *destination) Digested(place uint32, found transfer.Found) error {
+	d.found[place] = &found
+	return d.arrived(place)
+}
+
 func (d *destination) arrived(place uint32) error {
 	if d.b.lostArrival(d.pages[place]) {
 		return nil

@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 
+	"leasehold.dev/kvbroker/mover"
+	"leasehold.dev/kvbroker/transfer"
 	"leasehold.dev/protos/errs"
 	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
+	"leasehold.dev/protos/pagesum"
 )
 
 // moverService is the broker's face to its mover process, on the worker socket.
@@ -112,8 +116,13 @@ func (k *carrier) said(r *moverv1.DriveRequest) error {
 	defer k.mu.Unlock()
 	switch e := r.Kind.(type) {
 	case *moverv1.DriveRequest_Landed:
-		if h := k.hauls[string(e.Landed.GetTransfer())]; h != nil && h.err == nil {
-			h.landed = append(h.landed, e.Landed.GetPlace())
+		l := e.Landed
+		if len(l.GetDigest()) != pagesum.Size {
+			return errs.New(errs.Invalid, "mover: a digest of %d bytes, want %d", len(l.GetDigest()), pagesum.Size)
+		}
+		if h := k.hauls[string(l.GetTransfer())]; h != nil && h.err == nil {
+			h.landed = append(h.landed, mover.Landing{Place: l.GetPlace(), At: time.Unix(0, l.GetAtUnixNs()),
+				Found: transfer.Found{Digest: pagesum.Digest(l.GetDigest()), Nonzero: l.GetNonzero()}})
 			notify(h.changed)
 		}
 	case *moverv1.DriveRequest_Expected:
