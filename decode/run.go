@@ -40,7 +40,8 @@ func Run(ctx context.Context, args []string) error {
 	}
 	defer host.Close()
 	service := NewService(host, Options{
-		Movers:      []meshv1.Mover{meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_SHM, meshv1.Mover_MOVER_GRPC},
+		Movers: []meshv1.Mover{meshv1.Mover_MOVER_LOCAL, meshv1.Mover_MOVER_SHM, meshv1.Mover_MOVER_UCX,
+			meshv1.Mover_MOVER_GRPC},
 		SelfPrefill: *self, Stop: srv.Draining(), Log: srv.Log, Audit: srv.Audit,
 	})
 	decodev1.RegisterDecodeServiceServer(srv.GRPC(), service)

@@ -46,6 +46,9 @@ func (p *Pool) Page(i uint32) []byte {
 	return p.mem[at : at+p.pageBytes : at+p.pageBytes]
 }
 
+// Memory is all pages, from page 0 on, until Close.
+func (p *Pool) Memory() []byte { return p.mem }
+
 // Zero clears page i.
 func (p *Pool) Zero(i uint32) { clear(p.Page(i)) }
 

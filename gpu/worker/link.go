@@ -31,7 +31,7 @@ type Facts struct {
 	NumericsClass     string
 	PoolPages         uint32
 	PageBytes         uint64
-	Host              string
+	Host, Fabric      string
 	Movers            []string
 }
 

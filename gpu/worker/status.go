@@ -84,7 +84,7 @@ func (h *Host[B]) Status() *meshv1.WorkerStatus {
 	if l != nil {
 		s.Broker, s.BrokerInstance, s.LimitTokens, s.PoolPages = l.Facts.Broker, l.Facts.Instance, l.Limit, l.Facts.PoolPages
 		s.FreePages = h.dial.Pool(l.Broker).Free
-		s.Host, s.Movers = l.Facts.Host, movers(l.Facts.Movers)
+		s.Host, s.Fabric, s.Movers = l.Facts.Host, l.Facts.Fabric, movers(l.Facts.Movers)
 	}
 	return s
 }

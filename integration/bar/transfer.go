@@ -43,7 +43,7 @@ func transferGroups(peers string) []transferGroup {
 // oursIn are the movers that are compared with the machine's memory, as far as they are here.
 func oursIn(group string) []haul.Maker {
 	var out []haul.Maker
-	for _, name := range map[string][]string{"memory": {"shm", "shm_copy", "ucx"}}[group] {
+	for _, name := range map[string][]string{"memory": {"shm", "shm_copy", "ucx", "ucx_cma"}}[group] {
 		if haul.Has(name) {
 			out = append(out, haul.Ours(name, name, haul.Options{}))
 		}

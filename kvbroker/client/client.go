@@ -40,6 +40,7 @@ type Info struct {
 	PoolPages         uint32
 	PageBytes         uint64
 	Host              string   // brokers with an equal one can map each other's pools
+	Fabric            string   // brokers with an equal one reach each other's mover processes
 	Movers            []string // by which the broker moves pages from and to others
 }
 
@@ -92,7 +93,7 @@ func Attach(ctx context.Context, c Config) (*Client, error) {
 		inflight: map[uint64]struct{}{}, early: map[string]revoked{}}
 	k.info = Info{Broker: s.Broker, Instance: s.Instance, Epoch: s.Epoch, LayoutHash: s.LayoutHash, ModelRevision: s.ModelRevision,
 		TokenizerRevision: s.TokenizerRevision, NumericsClass: s.NumericsClass, PoolPages: s.Pages, PageBytes: s.PageBytes,
-		Host: s.Host, Movers: s.Movers}
+		Host: s.Host, Fabric: s.Fabric, Movers: s.Movers}
 	if err := k.start(ctx, c); err != nil {
 		_ = k.Close()
 		return nil, err

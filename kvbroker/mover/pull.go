@@ -32,6 +32,7 @@ type Moved struct {
 	Pages uint32
 	Bytes uint64
 	Took  time.Duration // from the first part to the last
+	Last  time.Time     // when that came
 }
 
 // Stream is an attached Pull over gRPC. One goroutine uses it.
@@ -173,7 +174,7 @@ func (r *reception) moved() Moved {
 			r.last = l.last
 		}
 	}
-	return Moved{Pages: r.rx.Pages(), Bytes: r.rx.Bytes(), Took: r.last.Sub(r.first)}
+	return Moved{Pages: r.rx.Pages(), Bytes: r.rx.Bytes(), Took: r.last.Sub(r.first), Last: r.last}
 }
 
 // next takes one message.

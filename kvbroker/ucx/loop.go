@@ -10,7 +10,8 @@ const spins = 256
 
 // loop is the thread that UCX belongs to. It carries out commands, and sleeps on UCX's descriptor when there is nothing.
 func (m *Mover) loop() {
-	runtime.LockOSThread() // never unlocked: the thread ends with the loop
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread() // or the thread would end here, and with it every child that it started with Pdeathsig
 	var commands []command
 	for {
 		m.mu.Lock()

@@ -26,7 +26,7 @@ func worker(id string, twist ...func(*choose.Worker)) choose.Worker {
 func first(int) int { return 0 }
 
 func TestMover(t *testing.T) {
-	p := worker("p", func(p *choose.Worker) { p.Host, p.SHM = "h-p", true })
+	p := worker("p", func(p *choose.Worker) { p.Host, p.SHM, p.Fabric, p.UCX = "h-p", true, "f-p", true })
 	for _, c := range []struct {
 		why   string
 		twist func(*choose.Worker)
@@ -38,6 +38,11 @@ func TestMover(t *testing.T) {
 		{"another broker of the host without shm", func(d *choose.Worker) { d.Host = "h-p" }, meshv1.Mover_MOVER_GRPC},
 		{"another broker with shm on another host", func(d *choose.Worker) { d.Host, d.SHM = "h-q", true }, meshv1.Mover_MOVER_GRPC},
 		{"another broker with shm on no known host", func(d *choose.Worker) { d.Host, d.SHM = "", true }, meshv1.Mover_MOVER_GRPC},
+		{"another broker of the fabric", func(d *choose.Worker) { d.Fabric, d.UCX = "f-p", true }, meshv1.Mover_MOVER_UCX},
+		{"another broker of the fabric and the host", func(d *choose.Worker) { d.Host, d.SHM, d.Fabric, d.UCX = "h-p", true, "f-p", true }, meshv1.Mover_MOVER_SHM},
+		{"another broker of the fabric without ucx", func(d *choose.Worker) { d.Fabric = "f-p" }, meshv1.Mover_MOVER_GRPC},
+		{"another broker with ucx on another fabric", func(d *choose.Worker) { d.Fabric, d.UCX = "f-q", true }, meshv1.Mover_MOVER_GRPC},
+		{"another broker with ucx on no known fabric", func(d *choose.Worker) { d.UCX = true }, meshv1.Mover_MOVER_GRPC},
 		{"the same broker without local", func(d *choose.Worker) { d.Instance, d.Local = "i-p", false }, 0},
 		{"another broker without grpc", func(d *choose.Worker) { d.GRPC = false }, 0},
 		{"other weights", func(d *choose.Worker) { d.ModelRevision = "w2" }, 0},

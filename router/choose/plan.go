@@ -12,6 +12,7 @@ type Why string
 const (
 	SplitLocal       Why = "split:local"
 	SplitSHM         Why = "split:shm"
+	SplitUCX         Why = "split:ucx"
 	SplitGRPC        Why = "split:grpc"
 	UnsplitSingle    Why = "unsplit:single-token" // one prompt token: nothing to move
 	UnsplitShort     Why = "unsplit:short"
@@ -21,7 +22,8 @@ const (
 )
 
 var splits = map[meshv1.Mover]Why{
-	meshv1.Mover_MOVER_LOCAL: SplitLocal, meshv1.Mover_MOVER_SHM: SplitSHM, meshv1.Mover_MOVER_GRPC: SplitGRPC,
+	meshv1.Mover_MOVER_LOCAL: SplitLocal, meshv1.Mover_MOVER_SHM: SplitSHM,
+	meshv1.Mover_MOVER_UCX: SplitUCX, meshv1.Mover_MOVER_GRPC: SplitGRPC,
 }
 
 // Route is fixed for the life of an admission.

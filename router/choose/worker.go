@@ -18,7 +18,9 @@ type Worker struct {
 	Pages, Free       uint32
 	Queued            uint32 // prompt tokens waiting or running
 	Sequences         uint32
-	Local, SHM, GRPC  bool   // movers
+	Local, SHM        bool // movers
+	UCX, GRPC         bool
+	Fabric            string // of its broker: mover processes of an equal one reach each other; empty: none
 	Host              string // of its broker: brokers with an equal one can share memory; empty: with none
 	SelfPrefill       bool
 	GuardsOn          bool
@@ -36,7 +38,7 @@ func FromStatus(s *meshv1.WorkerStatus) Worker {
 		LayoutHash: string(s.GetLayoutHash()), Numerics: s.GetNumericsClass(),
 		Limit: s.GetLimitTokens(), Promised: s.GetPromisedTokens(),
 		Pages: s.GetPoolPages(), Free: s.GetFreePages(), Queued: s.GetQueuedTokens(), Sequences: s.GetSequences(),
-		SelfPrefill: s.GetSelfPrefill(), GuardsOn: s.GetGuardsOn(), Host: s.GetHost(), Up: s.GetReady(), Reason: s.GetReason(),
+		SelfPrefill: s.GetSelfPrefill(), GuardsOn: s.GetGuardsOn(), Host: s.GetHost(), Fabric: s.GetFabric(), Up: s.GetReady(), Reason: s.GetReason(),
 	}
 	if f := s.GetWarmUp(); f != nil {
 		w.Warm = toofast.Fit{A: f.GetAUs(), B: f.GetBUs(), Measured: f.GetMeasuredTokens()}
@@ -44,6 +46,7 @@ func FromStatus(s *meshv1.WorkerStatus) Worker {
 	for _, m := range s.GetMovers() {
 		w.Local = w.Local || m == meshv1.Mover_MOVER_LOCAL
 		w.SHM = w.SHM || m == meshv1.Mover_MOVER_SHM
+		w.UCX = w.UCX || m == meshv1.Mover_MOVER_UCX
 		w.GRPC = w.GRPC || m == meshv1.Mover_MOVER_GRPC
 	}
 	if w.Up && (w.ID == "" || w.Broker == "" || w.Instance == "" || w.LayoutHash == "" || w.Numerics == "") {
@@ -85,6 +88,8 @@ func Mover(p, d Worker) meshv1.Mover {
 	case p.Instance == d.Instance:
 	case p.SHM && d.SHM && p.Host == d.Host && p.Host != "":
 		return meshv1.Mover_MOVER_SHM
+	case p.UCX && d.UCX && p.Fabric == d.Fabric && p.Fabric != "":
+		return meshv1.Mover_MOVER_UCX
 	case p.GRPC && d.GRPC:
 		return meshv1.Mover_MOVER_GRPC
 	}
