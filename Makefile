@@ -5,14 +5,16 @@ BIN         := $(CURDIR)/build/bin
 MODEL_DIR   := $(CURDIR)/build/model
 MODEL       := $(MODEL_DIR)/SmolLM2-135M-Instruct.Q4_1.gguf
 PEER        := $(CURDIR)/build/peer
-BINARIES    := leasehold leasehold-kvbroker leasehold-prefill leasehold-decode leasehold-router
+BINARIES    := leasehold leasehold-kvbroker leasehold-mover leasehold-prefill leasehold-decode leasehold-router
+# leasehold-mover is built with UCX where its headers are; elsewhere it says at its start that it was built without.
+UCX          = $(shell test -f /usr/include/ucp/api/ucp.h && echo ucx)
 export LEASEHOLD_MODEL := $(MODEL)
 export LEASEHOLD_BIN   := $(BIN)
 export LEASEHOLD_PYCLIENT := $(CURDIR)/build/pyclient
 export PATH := $(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps model build consul pyclient demo up test lint proto proto-check bars bars-quick fuzz clean \
+.PHONY: help deps libucx model build consul pyclient demo up test lint sanitize proto proto-check bars bars-quick fuzz clean \
   golden canary split-equal refusals failures steady bench-engine bench-guards bench-ttft kernels explore replay build-faults faults guard-matrix incident soak
 
 help: ## print this list
@@ -21,18 +23,21 @@ help: ## print this list
 deps: ## install what is missing (Debian), or name it
 	@scripts/deps.sh
 
+libucx: deps ## install UCX's headers (Debian), or name them
+	@scripts/deps.sh libucx
+
 model: deps ## fetch SmolLM2-135M-Instruct, pinned by hash
 	@scripts/model.sh $(MODEL_DIR)
 
-build: deps ## build the five binaries into build/bin
+build: deps ## build the six binaries into build/bin
 	@mkdir -p $(BIN)
 	@echo "build: $(BINARIES)"
-	@scripts/progress.sh build go build -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./prefill/cmd/leasehold-prefill \
+	@scripts/progress.sh build go build -tags '$(UCX)' -o $(BIN)/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./kvbroker/cmd/leasehold-mover ./prefill/cmd/leasehold-prefill \
 	  ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
 
 build-faults: deps ## build them with the fault kit (tag faults) into build/faults/bin
 	@mkdir -p build/faults/bin
-	@scripts/progress.sh build-faults go build -tags faults -o build/faults/bin/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker \
+	@scripts/progress.sh build-faults go build -tags 'faults $(UCX)' -o build/faults/bin/ ./cli/cmd/leasehold ./kvbroker/cmd/leasehold-kvbroker ./kvbroker/cmd/leasehold-mover \
 	  ./prefill/cmd/leasehold-prefill ./decode/cmd/leasehold-decode ./router/cmd/leasehold-router
 
 consul: deps ## build a real Consul server (once, cached) into build/bin
@@ -47,16 +52,20 @@ demo: model build ## ask one question through the split path, show what happened
 up: model build ## start the mesh and leave it running: prints URLs, a key and a curl line
 	@$(BIN)/leasehold up --model $(MODEL)
 
-test: model consul build build-faults pyclient ## every test of the workspace, with a real Consul; closes with their number
+test: libucx model consul build build-faults pyclient ## every test of the workspace, with a real Consul; closes with their number
 	@scripts/deps.sh promtool
 	@scripts/test.sh
 
 lint: deps ## gofmt, vet, golangci-lint, buf lint, generated code up to date
 	@test -z "$$(gofmt -l $$(git ls-files '*.go' | grep -v /gen/))" || { gofmt -l $$(git ls-files '*.go' | grep -v /gen/); exit 1; }
 	@go vet work
+	@[ -z '$(UCX)' ] || go vet -tags ucx ./kvbroker/... ./integration/haul
 	@scripts/tool.sh golangci-lint tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	@for m in $$(go list -f '{{.Dir}}' -m); do (cd $$m && golangci-lint run --config $(CURDIR)/.golangci.yml ./...); done
 	@$(MAKE) --no-print-directory proto-check
+
+sanitize: libucx ## the ucx mover's C under the address, undefined behaviour and thread sanitizers, its Go under the race detector
+	@scripts/sanitize.sh
 
 proto: deps ## generate protos/gen from protos/proto
 	@for t in github.com/bufbuild/buf/cmd/buf google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc \
@@ -120,9 +129,9 @@ explore: deps ## every history of a small mesh, over the cores that ship; five s
 	@go run ./integration/cmd/bars -run explore
 
 .PHONY: bench-transfer
-bench-transfer: deps ## one list of pages by every mover, beside memcpy, TCP, TLS and the peers' (ONLY=tcp,tls PAGE_BYTES=32768: a part)
+bench-transfer: libucx ## one list of pages by every mover, beside memcpy, TCP, TLS and the peers' (ONLY=tcp,tls PAGE_BYTES=32768: a part)
 	@scripts/peers-transfer.sh $(PEER)
-	@LEASEHOLD_ONLY=$(ONLY) LEASEHOLD_PAGE_BYTES=$(PAGE_BYTES) go run ./integration/cmd/bars -run bench-transfer
+	@LEASEHOLD_ONLY=$(ONLY) LEASEHOLD_PAGE_BYTES=$(PAGE_BYTES) go run -tags ucx ./integration/cmd/bars -run bench-transfer
 
 .PHONY: bench-lease
 bench-lease: model ## what a page costs to reserve, release and clear, in a pool of 10^6

@@ -15,6 +15,7 @@ for p in "$@"; do
     simde) [ -f /usr/include/simde/x86/avx512.h ] || need+=(libsimde-dev) ;;
     promtool) command -v promtool >/dev/null || need+=(prometheus) ;;
     ninja) command -v ninja >/dev/null || need+=(ninja-build) ;;
+    libucx) [ -f /usr/include/ucp/api/ucp.h ] || need+=(libucx-dev) ;;
     ucx) command -v ucx_perftest >/dev/null || need+=(ucx-utils) ;;
     *) echo "deps: unknown package $p" >&2; exit 2 ;;
   esac

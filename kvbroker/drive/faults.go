@@ -7,6 +7,15 @@ import (
 	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
 )
 
+// listen opens the process's fault control; the caller calls what it returns.
+func listen() (end func(), err error) {
+	c, err := fault.Listen()
+	if err != nil || c == nil {
+		return func() {}, err
+	}
+	return func() { _ = c.Close() }, nil
+}
+
 // faulty is what a mover tells its broker, with the points mover/drained and mover/landed.
 func faulty(r *moverv1.DriveRequest) *moverv1.DriveRequest {
 	switch k := r.Kind.(type) {

@@ -45,6 +45,11 @@ func Run(ctx context.Context, c Config) error {
 	if err := ucx.Missing(); err != nil { // before anything else: no setting helps
 		return err
 	}
+	end, err := listen()
+	if err != nil {
+		return errs.Mark(err, errs.Invalid)
+	}
+	defer end()
 	hash, instance := c.Layout.Hash(), proof.NewID()
 	s, err := attach.DialMover(ctx, c.Dir, c.Name, instance, attach.Want{LayoutHash: hash[:], ModelRevision: c.ModelRevision[:],
 		PageBytes: c.Layout.PageBytes()})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,10 +45,18 @@ func moverHelper() int {
 }
 
 // startMover gives a broker its mover process, and waits until the broker is ready with it.
-func startMover(t *testing.T, n *node) *moverProcess {
+// Lines are a faults build's start file.
+func startMover(t *testing.T, n *node, lines ...string) *moverProcess {
 	t.Helper()
 	p := &moverProcess{process: &process{cmd: exec.Command(os.Args[0])}, n: n}
 	p.cmd.Env = append(os.Environ(), helperMode+"=mover", helperDir+"="+n.dir, moverTransports+"=posix,cma")
+	if len(lines) > 0 {
+		dir := filepath.Dir(n.dir) // short enough for a socket
+		if err := os.WriteFile(filepath.Join(dir, "start"), []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.cmd.Env = append(p.cmd.Env, "LEASEHOLD_FAULTS="+dir)
+	}
 	p.cmd.Stderr = os.Stderr
 	var err error
 	if p.in, err = p.cmd.StdinPipe(); err != nil {

@@ -15,8 +15,8 @@ func (m *Mover) loop() {
 	var commands []command
 	for {
 		m.mu.Lock()
-		commands = append(commands, m.core.commands...)
-		m.core.commands = m.core.commands[:0]
+		commands = take(m.core, commands)
+		m.flush()
 		closed := m.closed
 		m.mu.Unlock()
 		if closed {

@@ -196,6 +196,7 @@ func (m *Mover) digest() {
 		d := m.todo[0]
 		m.todo = m.todo[1:]
 		m.mu.Unlock()
+		arrived(m.cfg.Pool[uint64(d.page)*m.cfg.PageBytes:][:m.cfg.PageBytes])
 		sum, nonzero, err := m.cfg.Digest(d.page, d.rows)
 		m.mu.Lock()
 		m.core.digested(d.tag, sum, nonzero, err)

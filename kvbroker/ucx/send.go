@@ -77,6 +77,9 @@ func (c *core) pump(t *transfer) {
 // sent takes the end of a send.
 func (c *core) sent(tag uint64, status int32) {
 	t, place := c.of(tag)
+	if t == nil { // of an offer that was made by a fault
+		return
+	}
 	out := t.out
 	for i := range out.flight {
 		if out.flight[i].place == place {

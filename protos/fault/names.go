@@ -34,12 +34,12 @@ type Point string
 // The points, and the actions that they know beside delay, hold, pause and kill.
 const (
 	MoverPage     Point = "point:mover/page"     // a sealed page goes to the mover: drop, duplicate, reorder
-	MoverRead     Point = "point:mover/read"     // bytes of a page are copied to be sent: corrupt, truncate (the rest is zero)
+	MoverRead     Point = "point:mover/read"     // bytes of a page are copied to be sent, or have just been received: corrupt, truncate (the rest is zero)
 	MoverWire     Point = "point:mover/wire"     // a message of the grpc mover goes out: drop, truncate, duplicate, reorder, corrupt
 	MoverComplete Point = "point:mover/complete" // the sealed Completion goes out: drop, corrupt (the MAC), truncate (no MAC), stale-epoch (without a new MAC)
 	MoverDrained  Point = "point:mover/drained"  // a mover process tells that a transfer is drained: drop
 	MoverLanded   Point = "point:mover/landed"   // a mover process tells that a page has landed: drop, corrupt (its digest)
-	MoverOffer    Point = "point:mover/offer"    // a mover process is about to offer a page: drop, duplicate, corrupt (in its pool), truncate (another page's place)
+	MoverOffer    Point = "point:mover/offer"    // a mover process offers a page: drop, duplicate, truncate (as the next place), corrupt (its length)
 	// The Completion is about to be sealed: truncate (a page fewer), corrupt (a digest), reorder (two digests), duplicate
 	// (a digest twice), stale-epoch, drop (all digests).
 	Completion Point = "point:transfer/completion"
