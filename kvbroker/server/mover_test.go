@@ -3,18 +3,14 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
-	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/drive"
-	"leasehold.dev/protos/proof"
 )
 
 // moverProcess is the test binary as the mover process of a broker.
@@ -80,34 +76,4 @@ func (p *moverProcess) end() {
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		p.n.cfg.Log.Error("mover", "error", err)
 	}
-}
-
-// pause stops the process, and returns when it has stopped.
-func (p *moverProcess) pause(t *testing.T) {
-	t.Helper()
-	p.signal(t, syscall.SIGSTOP)
-	eventually(t, "the process is stopped", func() bool {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-		return err == nil && strings.Contains(string(b), ") T ")
-	})
-}
-
-func (p *moverProcess) signal(t *testing.T, s syscall.Signal) {
-	t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// tryStart attaches and says how that ended.
-func (p *moverProcess) tryStart(t *testing.T) error {
-	t.Helper()
-	hash := small.Hash()
-	s, err := attach.DialMover(t.Context(), p.n.dir, "second", proof.NewID(), attach.Want{LayoutHash: hash[:]})
-	if err == nil {
-		s.Pool.Close()
-		s.Tags.Close()
-		s.Close()
-	}
-	return err
 }

@@ -3,12 +3,17 @@
 package server
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 
+	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/proof"
 )
 
 func init() { movers = append(movers, ucx) } // every test of a mover is one of this too
@@ -106,4 +111,34 @@ func TestOneMoverAtATime(t *testing.T) {
 	if err := k.b0.Ready(t.Context()); err != nil {
 		t.Errorf("the first is not ready any more: %v", err)
 	}
+}
+
+// pause stops the process, and returns when it has stopped.
+func (p *moverProcess) pause(t *testing.T) {
+	t.Helper()
+	p.signal(t, syscall.SIGSTOP)
+	eventually(t, "the process is stopped", func() bool {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+		return err == nil && strings.Contains(string(b), ") T ")
+	})
+}
+
+func (p *moverProcess) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tryStart attaches and says how that ended.
+func (p *moverProcess) tryStart(t *testing.T) error {
+	t.Helper()
+	hash := small.Hash()
+	s, err := attach.DialMover(t.Context(), p.n.dir, "second", proof.NewID(), attach.Want{LayoutHash: hash[:]})
+	if err == nil {
+		s.Pool.Close()
+		s.Tags.Close()
+		s.Close()
+	}
+	return err
 }
