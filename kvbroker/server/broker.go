@@ -50,7 +50,8 @@ type Broker struct {
 
 	readers   map[string]*reader          // by instance
 	undrained map[lease.Admission]*parked // Pulls that have ended and whose pages may still be read
-	carrier   *carrier                    // the mover process; nil: none
+	carrier   *carrier                    // the mover process that is used; nil: none
+	carriers  map[lease.Attach]struct{}   // mover processes that are not gone
 	lanes     map[laneToken]laned
 	spent     spent
 	dirty     []lease.Zero  // proven pages that wait to be cleared
@@ -71,7 +72,7 @@ func New(c Config) (*Broker, error) {
 	b := &Broker{
 		cfg: c, instance: c.Instance,
 		handles: map[lease.Attach]*handle{}, held: map[lease.ID]*held{}, parked: map[lease.Admission]*parked{},
-		neighbours: neighbours{all: map[string]*neighbour{}}, turns: newTurns(c.CopyThreads), readers: map[string]*reader{},
+		neighbours: neighbours{all: map[string]*neighbour{}}, turns: newTurns(c.CopyThreads), readers: map[string]*reader{}, carriers: map[lease.Attach]struct{}{},
 		undrained: map[lease.Admission]*parked{},
 		lanes:     map[laneToken]laned{},
 		spent:     newSpent(), withheld: map[uint32]suspects{}, dirtied: map[uint32]struct{}{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),

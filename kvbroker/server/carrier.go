@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"leasehold.dev/kvbroker/attach"
+	"leasehold.dev/kvbroker/lease"
 	"leasehold.dev/kvbroker/mover"
 	"leasehold.dev/protos/errs"
 	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
@@ -27,6 +28,9 @@ type carrier struct {
 	more    chan struct{} // something is in out
 	hauls   map[string]*haul
 }
+
+// maxCarriers bounds the mover processes that were given up and have not ended.
+const maxCarriers = 16
 
 // serveCarrier lives as long as the process at the other end.
 func (b *Broker) serveCarrier(c *attach.Conn) {
@@ -75,7 +79,11 @@ func (b *Broker) newCarrier(c *attach.Conn) (*carrier, error) {
 	if b.carrier != nil && b.carrier.broken() == nil {
 		return nil, errs.New(errs.Exhausted, "attach: this broker has a mover process, %q", b.carrier.name)
 	}
+	if len(b.carriers) >= maxCarriers {
+		return nil, errs.New(errs.Exhausted, "attach: %d mover processes have not ended, at most %d", len(b.carriers), maxCarriers)
+	}
 	b.carrier = k
+	b.carriers[lease.Attach([]byte(k.token))] = struct{}{}
 	return k, nil
 }
 
@@ -85,6 +93,8 @@ func (b *Broker) carrierGone(k *carrier) {
 	if b.carrier == k {
 		b.carrier = nil
 	}
+	delete(b.carriers, lease.Attach([]byte(k.token)))
+	b.acquit(lease.Attach([]byte(k.token)))
 	b.mu.Unlock()
 	k.mu.Lock()
 	left := len(k.hauls)

@@ -123,6 +123,9 @@ func (b *Broker) withhold(page uint32, of lease.ID, what string) bool {
 	for a := range b.handles {
 		s[a] = struct{}{}
 	}
+	for a := range b.carriers {
+		s[a] = struct{}{}
+	}
 	b.metrics.incident("late_write")
 	b.cfg.Boundary.Incident(boundary.P2, boundary.LateWrite, fmt.Sprintf("page %d", page))
 	b.cfg.Audit.Append(event.LateWrite{Page: page, Lease: leaseName(of), What: what, Suspects: len(s)})

@@ -142,3 +142,31 @@ func (p *moverProcess) tryStart(t *testing.T) error {
 	}
 	return err
 }
+
+// TestAMoverIsASuspectOfALateWrite: it has the pool mapped, so a page that was written late is given to nobody before its end.
+func TestAMoverIsASuspectOfALateWrite(t *testing.T) {
+	k := newPair(t, ucx)
+	k.p.Close()
+	eventually(t, "the worker's handle is dead", func() bool {
+		k.b0.mu.Lock()
+		defer k.b0.mu.Unlock()
+		for _, h := range k.b0.handles {
+			if !h.hungUp {
+				return false
+			}
+		}
+		return true
+	})
+	k.b0.mu.Lock()
+	clear(k.b0.handles) // of this very process, which does not exit
+	k.b0.mu.Unlock()
+	if !k.b0.withhold(3, lease.ID{}, "test") {
+		t.Fatal("nobody is suspected")
+	}
+	k.m0.end()
+	eventually(t, "the page is free of suspects", func() bool {
+		k.b0.mu.Lock()
+		defer k.b0.mu.Unlock()
+		return len(k.b0.withheld) == 0
+	})
+}
