@@ -247,14 +247,24 @@ func (in *hauling) heard(s said) (p transfer.Progress, err error) {
 // haul is Drained, which the caller waits for.
 func ServeHauled(stream ServerStream, src Lender, haul Haul, pageBytes uint32) error {
 	defer haul.End()
-	return serve(stream, flushing{src, haul}, pageBytes, func(_ ServerStream, _ Source, place uint32) error {
-		page, err := src.Lend(place)
-		if err != nil {
-			return err
-		}
-		return haul.Send(place, page)
-	})
+	return serve(stream, flushing{src, haul}, pageBytes, giving{src, haul})
 }
+
+// giving gives pages to the mover process.
+type giving struct {
+	src  Lender
+	haul Haul
+}
+
+func (g giving) send(_ ServerStream, _ Source, place uint32) error {
+	page, _, err := g.src.Lend(place)
+	if err != nil {
+		return err
+	}
+	return g.haul.Send(place, page)
+}
+
+func (giving) flush(ServerStream) error { return nil }
 
 // flushing is a source whose end comes after the end of every offer.
 type flushing struct {
