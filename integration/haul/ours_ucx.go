@@ -148,7 +148,9 @@ type lender struct {
 	*Source
 }
 
-func (l lender) Lend(place uint32) (page uint32, more bool, err error) { return l.of.At[place], false, nil }
+func (l lender) Lend(place uint32) (page uint32, more bool, err error) {
+	return l.of.At[place], false, nil
+}
 
 // ucxPeer is the sending broker's face. Its transports are those of who asks first.
 type ucxPeer struct {
