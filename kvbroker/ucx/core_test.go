@@ -285,6 +285,7 @@ func TestWrongCalls(t *testing.T) {
 		{"with 0 rows", c.expect(Expectation{ID: testID(3), Pages: []uint32{8}, Rows: []uint32{0}, Window: 1}), errs.Invalid},
 		{"with 65 rows", c.expect(Expectation{ID: testID(3), Pages: []uint32{8}, Rows: []uint32{65}, Window: 1}), errs.Invalid},
 		{"without a window", c.expect(Expectation{ID: testID(3), Pages: []uint32{8}, Rows: []uint32{1}}), errs.Invalid},
+		{"out twice, to somebody new", c.provide(testID(2), "new", 1), errs.Invalid},
 		{"to nobody", c.provide(testID(3), "", 1), errs.Invalid},
 		{"to a long address", c.provide(testID(3), strings.Repeat("x", maxAddress+1), 1), errs.Invalid},
 		{"send of one that comes in", c.send(testID(1), 0, 0), errs.NotFound},
@@ -295,6 +296,9 @@ func TestWrongCalls(t *testing.T) {
 		if tt.err == nil || errs.KindOf(tt.err) != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, tt.err, tt.want)
 		}
+	}
+	if len(c.peers) != 1 {
+		t.Errorf("%d peers, want 1: a call that fails leaves nothing behind", len(c.peers))
 	}
 	if err := c.end(testID(2)); err != nil {
 		t.Fatal(err)
