@@ -158,3 +158,8 @@ func (d *copied) Copy(place uint32, from []byte) error {
 	d.last = time.Now()
 	return nil
 }
+
+// Digested refuses: there is no mover process.
+func (d *copied) Digested(uint32, transfer.Found) error {
+	return errs.New(errs.Internal, "a page that nobody copied")
+}
