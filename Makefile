@@ -87,7 +87,7 @@ golden: model ## token ids and logits against llama.cpp's and an independent flo
 canary: build ## front, middle and end of up to 50,000 tokens come back through the split mesh, and the gate opens
 	@go run ./integration/cmd/bars -run canary
 
-split-equal: model ## split and unsplit give the same bits
+split-equal: libucx model build ## split and unsplit give the same bits
 	@go run ./integration/cmd/bars -run split-equal
 
 refusals: model build ## over the limit, wrong key, unknown model, full pool, bad body: OpenAI's errors, pools untouched

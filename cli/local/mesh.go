@@ -20,6 +20,7 @@ type Broker struct {
 	Name  string
 	Pages int
 	Args  []string
+	Mover []string // arguments of its mover process, such as -transports; nil: it has none
 }
 
 // Worker is one prefill or decode worker to start, attached to a broker of this host.
@@ -75,13 +76,14 @@ type Mesh struct {
 	Config
 	procs    map[string]*Process // by service/id
 	order    []string            // in which they were started
+	movers   map[string]*mover   // by broker
 	registry *embeddedRegistry   // nil with Consul
 }
 
 // Start runs everything and returns when every process serves. It does not wait for readiness: see Ready. On error
 // nothing is left running.
 func Start(ctx context.Context, c Config) (*Mesh, error) {
-	m := &Mesh{Config: c, procs: map[string]*Process{}}
+	m := &Mesh{Config: c, procs: map[string]*Process{}, movers: map[string]*mover{}}
 	if err := m.start(ctx); err != nil {
 		return nil, errors.Join(err, m.Stop(2*time.Second))
 	}
@@ -105,6 +107,10 @@ func (m *Mesh) start(ctx context.Context) error {
 	for _, b := range m.Brokers {
 		args := append([]string{"-model", m.Model, "-backend", m.Backend, "-pages", strconv.Itoa(b.Pages),
 			"-dir", m.BrokerDir(b.Name), "-admission-key", files.publicKey}, b.Args...)
+		if b.Mover != nil {
+			args = append(args, "-movers", "shm,ucx,grpc", "-fabric", fabric)
+			m.movers[b.Name] = m.keepMover(b)
+		}
 		m.add("kvbroker", b.Name, files, args)
 	}
 	for _, w := range m.Prefills {
@@ -126,6 +132,9 @@ func (m *Mesh) start(ctx context.Context) error {
 			return err
 		}
 		m.say("%s serves", name)
+	}
+	for _, k := range m.movers {
+		k.start()
 	}
 	return nil
 }
@@ -267,6 +276,9 @@ func (m *Mesh) Kill() error {
 // not end by itself within grace.
 func (m *Mesh) Stop(grace time.Duration) error {
 	var all []error
+	for _, k := range m.movers {
+		k.stop(grace)
+	}
 	for i := len(m.order) - 1; i >= 0; i-- {
 		if p := m.procs[m.order[i]]; p.Exited() != nil {
 			all = append(all, p.Stop(grace))

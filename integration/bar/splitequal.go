@@ -16,6 +16,7 @@ import (
 	"leasehold.dev/integration/driver"
 	"leasehold.dev/model"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 )
 
 var (
@@ -37,7 +38,11 @@ func (w way) String() string {
 }
 
 // splitPairs are the pairs that give each mover: prefill-a and decode-a share a broker, decode-b has its own.
-var splitPairs = map[string][2]string{"unsplit": {"", "decode-a"}, "local": {"prefill-a", "decode-a"}, "grpc": {"prefill-a", "decode-b"}}
+var splitPairs = map[string][2]string{"unsplit": {"", "decode-a"}, "local": {"prefill-a", "decode-a"},
+	"grpc": {"prefill-a", "decode-b"}, "shm": {"prefill-a", "decode-b"}, "ucx": {"prefill-a", "decode-b"}}
+
+// splitMovers are those that a pair of brokers may use.
+var splitMovers = map[string]meshv1.Mover{"grpc": meshv1.Mover_MOVER_GRPC, "shm": meshv1.Mover_MOVER_SHM, "ucx": meshv1.Mover_MOVER_UCX}
 
 // splitResult is what must be equal.
 type splitResult struct {
@@ -112,7 +117,8 @@ func (s *splitRun) mesh(ctx context.Context, chunk int) (err error) {
 	if s.simd != "" {
 		args = append(args, "-simd", s.simd)
 	}
-	c.Brokers = []local.Broker{{Name: "broker-a", Pages: 320}, {Name: "broker-b", Pages: 192}}
+	mover := []string{"-transports", "posix,cma"}
+	c.Brokers = []local.Broker{{Name: "broker-a", Pages: 320, Mover: mover}, {Name: "broker-b", Pages: 192, Mover: mover}}
 	c.Prefills = []local.Worker{{ID: "prefill-a", Broker: "broker-a", Args: args}}
 	c.Decodes = []local.Worker{
 		{ID: "decode-a", Broker: "broker-a", Args: append([]string{"-self-prefill", "2048"}, args...)},
@@ -132,7 +138,7 @@ func (s *splitRun) mesh(ctx context.Context, chunk int) (err error) {
 	}
 	defer d.Close()
 	for _, together := range s.together {
-		for _, mover := range []string{"unsplit", "local", "grpc"} {
+		for _, mover := range []string{"unsplit", "local", "grpc", "shm", "ucx"} {
 			for _, seeded := range []bool{false, true} {
 				if err := s.lengthsOf(ctx, d, way{mover, chunk, together}, seeded); err != nil {
 					return err
@@ -164,6 +170,9 @@ func (s *splitRun) lengthsOf(ctx context.Context, d *driver.Driver, w way, seede
 func (s *splitRun) one(ctx context.Context, d *driver.Driver, w way, n int, seeded bool) error {
 	r := driver.Request{Tenant: "tenant-" + strconv.Itoa(n%4), IDs: prompt(n), MaxNew: splitNew, Sampling: &decodev1.Sampling{IgnoreEos: true},
 		Prefill: splitPairs[w.mover][0], Decode: splitPairs[w.mover][1]}
+	if m, ok := splitMovers[w.mover]; ok {
+		r.Change = func(a *meshv1.Admission) { a.Mover = m }
+	}
 	if seeded {
 		r.Sampling = &decodev1.Sampling{IgnoreEos: true, Temperature: 0.9, TopP: 0.95, TopK: 50, Seed: uint64(n)}
 	}
