@@ -65,6 +65,7 @@ func Run(ctx context.Context, args []string) error {
 	srv.Allow(brokerv1.PeerService_Handshake_FullMethodName, service)
 	srv.Allow(brokerv1.PeerService_Pull_FullMethodName, service)
 	srv.Allow(brokerv1.PeerService_Lane_FullMethodName, service)
+	srv.Allow(brokerv1.PeerService_Drained_FullMethodName, service)
 	srv.Allow(brokerv1.InfoService_Describe_FullMethodName, service, "router", "prefill", "decode", "cli")
 	srv.Allow(brokerv1.RecordService_Follow_FullMethodName, "router")
 	srv.Check("pool", b.Ready)

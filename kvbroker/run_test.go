@@ -265,6 +265,10 @@ func handshake(t *testing.T, cc grpc.ClientConnInterface, who, name string, want
 	if errs.KindOf(err) != want || want == errs.Denied && strings.Contains(err.Error(), "layout") {
 		t.Errorf("Handshake by %s = %v, want %v", who, err, want)
 	}
+	_, err = brokerv1.NewPeerServiceClient(cc).Drained(t.Context(), &brokerv1.DrainedRequest{From: name, FromInstance: proof.NewID(), AdmissionId: proof.NewID()})
+	if denied := err != nil && errs.KindOf(err) == errs.Denied; denied != (want == errs.Denied) || err != nil && !denied {
+		t.Errorf("Drained by %s = %v, want denied %v", who, err, want == errs.Denied)
+	}
 }
 
 func TestRunRefuses(t *testing.T) {
