@@ -26,6 +26,9 @@ import (
 
 // Driver is safe for concurrent use.
 type Driver struct {
+	// Mover is that of requests between two brokers; set before the first. Open sets grpc.
+	Mover meshv1.Mover
+
 	revision []byte
 	key      ed25519.PrivateKey
 	conns    map[string]*grpc.ClientConn // by service/id
@@ -34,7 +37,7 @@ type Driver struct {
 
 // Open connects to all workers of m. revision is the weights' SHA-256.
 func Open(ctx context.Context, m *local.Mesh, revision [32]byte) (*Driver, error) {
-	d := &Driver{revision: revision[:], conns: map[string]*grpc.ClientConn{}, brokers: map[string]string{}}
+	d := &Driver{Mover: meshv1.Mover_MOVER_GRPC, revision: revision[:], conns: map[string]*grpc.ClientConn{}, brokers: map[string]string{}}
 	id, err := identity.Load(filepath.Join(m.Dir, "identity", "router-router-0"))
 	if err != nil {
 		return nil, err
@@ -106,7 +109,7 @@ func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, *meshv1.Admission, e
 		DeadlineUnixMs: time.Now().Add(5 * time.Minute).UnixMilli(),
 	}
 	if r.Prefill != "" {
-		a.Prefill, a.PrefillBroker, a.Mover = r.Prefill, cmp.Or(r.PrefillBroker, d.brokers[r.Prefill]), meshv1.Mover_MOVER_GRPC
+		a.Prefill, a.PrefillBroker, a.Mover = r.Prefill, cmp.Or(r.PrefillBroker, d.brokers[r.Prefill]), d.Mover
 		if a.PrefillBroker == a.DecodeBroker {
 			a.Mover = meshv1.Mover_MOVER_LOCAL
 		}

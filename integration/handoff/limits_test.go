@@ -14,6 +14,7 @@ import (
 	"leasehold.dev/integration/scenario"
 	"leasehold.dev/integration/scenario/stagetest"
 	"leasehold.dev/protos/errs"
+	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 )
 
 // smallPrefill is a mesh whose prefill pool holds half of decode's: 192 tokens against 384.
@@ -31,9 +32,35 @@ func ids(n int) []int32 {
 	return out
 }
 
+// movers are those between two brokers, by the name that a broker's -movers has.
+var movers = map[string]meshv1.Mover{"grpc": meshv1.Mover_MOVER_GRPC, "shm": meshv1.Mover_MOVER_SHM}
+
+// open is stagetest.Open of a mesh whose brokers have one mover.
+func open(t *testing.T, mover string, change func(*local.Config)) *scenario.Stage {
+	t.Helper()
+	st := stagetest.Open(t, func(c *local.Config) {
+		if change != nil {
+			change(c)
+		}
+		for i, b := range c.Brokers {
+			c.Brokers[i].Args = append([]string{"-movers", mover}, b.Args...)
+		}
+	})
+	st.Driver.Mover = movers[mover]
+	return st
+}
+
+// onEach runs a test on each mover.
+func onEach(t *testing.T, change func(*local.Config), test func(*testing.T, *scenario.Stage)) {
+	for mover := range movers {
+		t.Run(mover, func(t *testing.T) { test(t, open(t, mover, change)) })
+	}
+}
+
 // TestH1 asks at, below and above each half's limit.
-func TestH1(t *testing.T) {
-	st := stagetest.Open(t, smallPrefill)
+func TestH1(t *testing.T) { onEach(t, smallPrefill, h1) }
+
+func h1(t *testing.T, st *scenario.Stage) {
 	for _, tt := range []struct {
 		prompt, maxNew int
 		limit          int // 0: answered
@@ -76,8 +103,9 @@ func TestH1(t *testing.T) {
 }
 
 // TestH2 admits behind the router's back what decode can hold and prefill cannot.
-func TestH2(t *testing.T) {
-	st := stagetest.Open(t, smallPrefill)
+func TestH2(t *testing.T) { onEach(t, smallPrefill, h2) }
+
+func h2(t *testing.T, st *scenario.Stage) {
 	start := time.Now()
 	out, err := st.Driver.Run(t.Context(), driver.Request{Tenant: "demo", IDs: ids(300), MaxNew: 8, Prefill: "prefill-0", Decode: "decode-0"})
 	if errs.KindOf(err) != errs.Limit || !strings.Contains(err.Error(), "300") || !strings.Contains(err.Error(), "192") {
@@ -104,8 +132,9 @@ func baseline(t *testing.T, st *scenario.Stage) {
 }
 
 // TestL8: the client goes away between prefill's end and decode's start. Both leases end at once, not by timeout.
-func TestL8(t *testing.T) {
-	st := stagetest.Open(t, nil)
+func TestL8(t *testing.T) { onEach(t, nil, l8) }
+
+func l8(t *testing.T, st *scenario.Stage) {
 	for i := range 10 { // at ten places around that moment
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

@@ -9,7 +9,6 @@ import (
 	"leasehold.dev/gpu/layout"
 	"leasehold.dev/integration/driver"
 	"leasehold.dev/integration/scenario"
-	"leasehold.dev/integration/scenario/stagetest"
 	"leasehold.dev/kvbroker/client"
 	"leasehold.dev/protos/errs"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
@@ -87,8 +86,9 @@ func (s *stub) run(ctx context.Context, ticket *meshv1.SignedAdmission, a *meshv
 }
 
 // TestH13: numbers are counted where KV is appended, so a stub's copies of the request's are found.
-func TestH13(t *testing.T) {
-	st := stagetest.Open(t, nil)
+func TestH13(t *testing.T) { onEach(t, nil, h13) }
+
+func h13(t *testing.T, st *scenario.Stage) {
 	atRest := func(s *stub, page, rows uint32, _ pagesum.Digest) pagesum.Digest {
 		l, m := s.e.Layout(), s.c.Mapping()
 		d, _, err := engine.PageSum(l, m.Page(page), rows, s.e.Keys())

@@ -127,8 +127,10 @@ func (s *badStream) SendMsg(m any) error {
 			return nil
 		}
 	case fault.Truncate:
+		m = misnamed(m, 0)
 		m = changed(m, func(b []byte) []byte { return b[:max(partHeader+1, len(b)/2)] })
 	case fault.Corrupt:
+		m = misnamed(m, 1<<(fault.N(fault.MoverWire)%32))
 		m = changed(m, func(b []byte) []byte { b[len(b)-1-fault.N(fault.MoverWire)%(len(b)-partHeader)] ^= 0x10; return b })
 	}
 	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil && r.GetPages() == nil {
@@ -145,6 +147,19 @@ func (s *badStream) SendMsg(m any) error {
 }
 
 func copyOf(m any) any { return changed(m, func(b []byte) []byte { return b }) }
+
+// misnamed is m with these bits of the page's name flipped, or without any name, when it names a page.
+func misnamed(m any, flip uint32) any {
+	r, ok := m.(*brokerv1.PullResponse)
+	if !ok || r.GetPage() == nil {
+		return m
+	}
+	page := &brokerv1.PullPage{}
+	if flip != 0 {
+		page.Place, page.Page = r.GetPage().GetPlace(), r.GetPage().GetPage()^flip
+	}
+	return &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Page{Page: page}}
+}
 
 // changed is m with other bytes, when it is a part of a page.
 func changed(m any, f func([]byte) []byte) any {

@@ -153,6 +153,9 @@ func (d *destination) openShared(conn grpc.ClientConnInterface, peer *brokerv1.B
 	if err != nil {
 		return nil, err
 	}
+	if fault.At(fault.BrokerVisit) == fault.Drop {
+		_ = n.session.Close()
+	}
 	p := &sharedPull{d: d, n: n}
 	if p.Stream, err = mover.OpenShared(d.ctx, conn, open, n.view); err != nil {
 		p.Close() // the peer may think that it is open

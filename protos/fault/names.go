@@ -34,8 +34,8 @@ type Point string
 // The points, and the actions that they know beside delay, hold, pause and kill.
 const (
 	MoverPage     Point = "point:mover/page"     // a sealed page goes to the mover: drop, duplicate, reorder
-	MoverRead     Point = "point:mover/read"     // bytes of a page are copied to be sent, or have just been received: corrupt, truncate (the rest is zero)
-	MoverWire     Point = "point:mover/wire"     // a message of the grpc mover goes out: drop, truncate, duplicate, reorder, corrupt
+	MoverRead     Point = "point:mover/read"     // bytes of a page are copied, by the sender or, from shared memory, by the receiver, or have just been received: corrupt, truncate (the rest is zero)
+	MoverWire     Point = "point:mover/wire"     // a message of a Pull goes out: drop, truncate, duplicate, reorder, corrupt (the message that names a page: its bit n)
 	MoverComplete Point = "point:mover/complete" // the sealed Completion goes out: drop, corrupt (the MAC), truncate (no MAC), stale-epoch (without a new MAC)
 	MoverDrained  Point = "point:mover/drained"  // a mover process tells that a transfer is drained: drop
 	MoverLanded   Point = "point:mover/landed"   // a mover process tells that a page has landed: drop, corrupt (its digest)
@@ -49,6 +49,7 @@ const (
 	BrokerRead     Point = "point:broker/read"     // a page is read to be sent: reorder (another lease's page is read), corrupt (and its digest is in the Completion)
 	BrokerSealed   Point = "point:broker/sealed"   // a source lease was finished: late-write (into its first page), reorder (its first two pages)
 	BrokerVerify   Point = "point:broker/verify"   // the destination's pages are to be verified
+	BrokerVisit    Point = "point:broker/visit"    // another broker's pool is mapped for a Pull: drop (the attach socket is closed)
 	BrokerRetired  Point = "point:broker/retired"  // a worker's proof comes in: drop
 	BrokerDrained  Point = "point:broker/drained"  // a mover's proof comes in: drop
 	BrokerClear    Point = "point:broker/clear"    // a page is to be cleared: corrupt (filled with NaN before)
@@ -76,7 +77,7 @@ const (
 // Points is all of them.
 func Points() []Point {
 	return []Point{MoverPage, MoverRead, MoverWire, MoverComplete, MoverDrained, MoverLanded, MoverOffer, Completion, BrokerReserve, BrokerLanded, BrokerRead, BrokerSealed,
-		BrokerVerify, BrokerRetired, BrokerDrained, BrokerClear, BrokerCleared, BrokerDeadline, ClientEpoch, ClientRevoked,
+		BrokerVerify, BrokerVisit, BrokerRetired, BrokerDrained, BrokerClear, BrokerCleared, BrokerDeadline, ClientEpoch, ClientRevoked,
 		WorkerAttach, RunnerLoop, RunnerStep, EngineAppend, PrefillAdmit, PrefillSeal, PrefillFinish, PrefillAnswer, DecodeOwned, DecodeFed,
 		DecodeAnswer, DecodeToken, RouterAdmit, RouterAnswer}
 }

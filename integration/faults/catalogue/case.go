@@ -20,10 +20,14 @@ import (
 const (
 	Local = "local"
 	GRPC  = "grpc"
+	SHM   = "shm"
 )
 
 // Movers is all of them.
-func Movers() []string { return []string{Local, GRPC} }
+func Movers() []string { return []string{Local, GRPC, SHM} }
+
+// between are those that bring pages from one broker's pool to another's.
+func between() []string { return []string{GRPC, SHM} }
 
 // Case is one scenario of a row.
 type Case struct {
@@ -55,7 +59,8 @@ func Config(mover string) func(*local.Config) {
 		c.Tenants = map[string]string{"demo": local.NewKey(), "other": local.NewKey()}
 		c.Router = []string{"-retry-ratio", "0"} // a retry would hide what the first attempt said
 		c.Decodes[0].Args = []string{"-self-prefill=-1"}
-		c.Brokers = []local.Broker{{Name: "broker-p", Pages: 400}, {Name: "broker-d", Pages: 400}}
+		only := []string{"-movers", mover} // or the router would choose the fastest that both brokers have
+		c.Brokers = []local.Broker{{Name: "broker-p", Pages: 400, Args: only}, {Name: "broker-d", Pages: 400, Args: only}}
 		if mover == Local {
 			c.Brokers = []local.Broker{{Name: "broker-p", Pages: 800}}
 			c.Decodes[0].Broker = "broker-p"
@@ -78,6 +83,9 @@ func Open(ctx context.Context, s scenario.Setup, mover string, change func(*loca
 			change(c)
 		}
 	})
+	if err == nil && mover == SHM {
+		m.Driver.Mover = meshv1.Mover_MOVER_SHM
+	}
 	return m, err
 }
 

@@ -40,9 +40,12 @@ func TestEveryRowHasACase(t *testing.T) {
 			t.Errorf("row %s: cases %v, reason %q: want one of both", row, have[row], why)
 		}
 	}
-	for row := range have {
+	for row, on := range have {
 		if !slices.Contains(all, row) {
 			t.Errorf("row %s is not in the catalogue", row)
+		}
+		if why := unshared[row]; on[GRPC] && on[SHM] == (why != "") {
+			t.Errorf("row %s: on shm %v, reason %q: want one of both", row, on[SHM], why)
 		}
 	}
 	if len(all) != 45 {

@@ -448,10 +448,7 @@ func (m *Mesh) survivors(ctx context.Context, dead string) error {
 // l12 restarts a broker whose workers still hold its old memory.
 func l12(ctx context.Context, m *Mesh) error {
 	where := m.process(brokerOfP)
-	if err := m.restart(ctx, where); err != nil {
-		return err
-	}
-	if err := m.sound(ctx, "after the restart"); err != nil {
+	if err := errors.Join(m.sound(ctx, "before it"), m.restart(ctx, where), m.sound(ctx, "after the restart")); err != nil {
 		return err
 	}
 	d, err := m.Describe(ctx, m.P)
@@ -468,7 +465,21 @@ func l12(ctx context.Context, m *Mesh) error {
 	if n := bytes.Count(maps, []byte("/memfd:")); n != 2 { // the pool and its tags, once
 		return fmt.Errorf("prefill has %d mappings of pools, want those of the new broker alone", n)
 	}
-	return m.settled(ctx)
+	if m.Mover == SHM {
+		err = m.oneView(ctx)
+	}
+	return errors.Join(err, m.settled(ctx))
+}
+
+// oneView waits until decode's broker has, beside its own pool and tags, one pool of prefill's broker mapped.
+func (m *Mesh) oneView(ctx context.Context) error {
+	return until(ctx, 10*time.Second, func() error {
+		maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", m.Process(m.process(brokerOfD)).PID()))
+		if n := bytes.Count(maps, []byte("/memfd:")); err == nil && n != 3 {
+			err = fmt.Errorf("decode's broker has %d mappings of pools and tags, want 3", n)
+		}
+		return err
+	})
 }
 
 // unlike has a worker, beside the good one, that differs from its broker.

@@ -84,29 +84,31 @@ func (m *Mesh) held(ctx context.Context, broker string, n uint32, d time.Duratio
 // fatal is what ends a wait: until passes it on when the time is over.
 type fatal struct{ error }
 
-// l1 slows A's transfer, cancels A in its middle and serves B at once.
-func l1(ctx context.Context, m *Mesh) error {
-	where := m.process(brokerOfP)
-	if err := m.Arm(where, fault.MoverPage, "hold after=2 times=1"); err != nil {
-		return err
+// l1 slows A's transfer at one of its ends, cancels A in its middle and serves B at once.
+func l1(part string, point fault.Point) func(context.Context, *Mesh) error {
+	return func(ctx context.Context, m *Mesh) error {
+		where := m.process(part)
+		if err := m.Arm(where, point, "hold after=2 times=1"); err != nil {
+			return err
+		}
+		before, err := m.Tally(where)
+		if err != nil {
+			return err
+		}
+		a := m.start(ctx, request(m.echo(0, m.Tokens)))
+		if err := m.Fired(ctx, where, point, before.Fired[point]+1); err != nil {
+			return err
+		}
+		a.cancel()
+		if _, err := a.wait(); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("A ended with %w, want canceled", orNil(err))
+		}
+		e := m.echo(1, m.Tokens)
+		if err := errors.Join(m.inUse(ctx, m.P, 5), m.exact(ctx, request(e), e), m.inUse(ctx, m.P, 5)); err != nil {
+			return fmt.Errorf("A was cancelled while its mover was held: %w", err)
+		}
+		return errors.Join(m.Disarm(where, point), m.settled(ctx), m.sound(ctx, "after it"))
 	}
-	before, err := m.Tally(where)
-	if err != nil {
-		return err
-	}
-	a := m.start(ctx, request(m.echo(0, m.Tokens)))
-	if err := m.Fired(ctx, where, fault.MoverPage, before.Fired[fault.MoverPage]+1); err != nil {
-		return err
-	}
-	a.cancel()
-	if _, err := a.wait(); !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("A ended with %w, want canceled", orNil(err))
-	}
-	e := m.echo(1, m.Tokens)
-	if err := errors.Join(m.inUse(ctx, m.P, 5), m.exact(ctx, request(e), e), m.inUse(ctx, m.P, 5)); err != nil {
-		return fmt.Errorf("A was cancelled while its mover was held: %w", err)
-	}
-	return errors.Join(m.Disarm(where, fault.MoverPage), m.settled(ctx), m.sound(ctx, "after it"))
 }
 
 // inUse checks that at least n pages of a broker are written, sealed or in quarantine: neither free nor on the way there.
@@ -183,7 +185,7 @@ func l4(part string) func(context.Context, *Mesh) error {
 		if err := red(out, err, errs.Unavailable, errs.NotFound, errs.Stale); err != nil {
 			return err
 		}
-		if part == brokerOfD && m.Mover == GRPC {
+		if part == brokerOfD && m.Mover != Local {
 			if err := m.Disarm(m.process(brokerOfP), fault.MoverPage); err != nil {
 				return err
 			}
@@ -203,7 +205,7 @@ func l4(part string) func(context.Context, *Mesh) error {
 func l5(ctx context.Context, m *Mesh) error {
 	where := m.process(brokerOfP)
 	point, with := fault.MoverPage, "hold after=4 times=1"
-	if m.Mover == GRPC {
+	if m.Mover != Local {
 		point, with = fault.MoverWire, "hold after=6 times=1" // after Attached and five pages
 	}
 	before, err := m.Tally(where)
@@ -248,14 +250,17 @@ func (m *Mesh) sourceEnded(ctx context.Context) error {
 	})
 }
 
-// l6 has transfers that never end, until the quarantine is over its cap.
-func l6(ctx context.Context, m *Mesh) error {
-	where := m.process(brokerOfP)
-	if err := m.Arm(where, fault.MoverPage, "hold"); err != nil {
+// l6 has transfers that one end never ends, until the quarantine of prefill's broker is over its cap.
+func l6(part string, point fault.Point) func(context.Context, *Mesh) error {
+	return func(ctx context.Context, m *Mesh) error { return m.stuck(ctx, m.process(part), point) }
+}
+
+func (m *Mesh) stuck(ctx context.Context, where string, point fault.Point) error {
+	if err := m.Arm(where, point, "hold"); err != nil {
 		return err
 	}
 	full := func() (bool, error) {
-		code, text, err := m.Admin(ctx, where, "/readyz")
+		code, text, err := m.Admin(ctx, m.process(brokerOfP), "/readyz")
 		return code != 200 && strings.Contains(text, "in quarantine, cap 20"), err
 	}
 	stopped := false
@@ -264,7 +269,7 @@ func l6(ctx context.Context, m *Mesh) error {
 		r := request(m.echo(0, m.Tokens))
 		r.Change = due(3 * time.Second)
 		all = append(all, m.start(ctx, r))
-		if err := m.Fired(ctx, where, fault.MoverPage, i+1); err != nil {
+		if err := m.Fired(ctx, where, point, i+1); err != nil {
 			return err
 		}
 	}
@@ -286,7 +291,7 @@ func l6(ctx context.Context, m *Mesh) error {
 	if err := red(out, err, errs.Exhausted, errs.Unavailable); err != nil {
 		return fmt.Errorf("over the cap: %w", err)
 	}
-	return errors.Join(m.Disarm(where, fault.MoverPage), m.settled(ctx), m.sound(ctx, "once it has drained"))
+	return errors.Join(m.Disarm(where, point), m.settled(ctx), m.sound(ctx, "once it has drained"))
 }
 
 // l7 cancels in each state, with what goes on in it held.
@@ -506,29 +511,34 @@ func h8(ctx context.Context, m *Mesh) error {
 	return m.sound(ctx, "after the restart")
 }
 
+func lowCap(c *local.Config) {
+	c.Brokers[0].Args = append([]string{"-quarantine-pages", "20"}, c.Brokers[0].Args...)
+}
+
 func twoPrefills(c *local.Config) {
 	c.Prefills = append(c.Prefills, local.Worker{ID: "prefill-1", Broker: "broker-p"})
 }
 
 func lifeCases() []Case {
-	all := []Case{
-		{Row: "H6", Name: "a page of another tenant is sent", Movers: []string{GRPC}, Run: acrossTenants},
+	all := append(readerCases(), []Case{
+		{Row: "H6", Name: "a page of another tenant is sent", Movers: between(), Run: acrossTenants},
 		{Row: "H6", Name: "a page is replaced by an earlier version of itself", Movers: Movers(), Own: true, Run: earlier,
 			Mesh: func(c *local.Config) { c.Prefills[0].Args = []string{"-chunk", "32"} }},
 		{Row: "H8", Name: "prefill is killed between its last chunk and its end", Movers: Movers(), Own: true, Run: h8},
-		{Row: "L1", Name: "A's transfer is held, A is cancelled, B comes at once", Movers: Movers(), Run: l1},
+		{Row: "L1", Name: "A's transfer is held, A is cancelled, B comes at once", Movers: Movers(), Run: l1(brokerOfP, fault.MoverPage)},
+		{Row: "L1", Name: "A's copy is held, A is cancelled, B comes at once", Movers: []string{SHM}, Run: l1(brokerOfD, fault.MoverRead)},
 		{Row: "L2", Name: "the worker's proof is lost", Movers: Movers(), Own: true, Run: l2},
 		{Row: "L4", Name: "prefill's broker is restarted", Movers: Movers(), Own: true, Run: l4(brokerOfP)},
-		{Row: "L4", Name: "decode's broker is restarted", Movers: []string{GRPC}, Own: true, Run: l4(brokerOfD)},
+		{Row: "L4", Name: "decode's broker is restarted", Movers: between(), Own: true, Run: l4(brokerOfD)},
 		{Row: "L5", Name: "the source lease expires before the last word", Movers: Movers(), Run: l5},
-		{Row: "L6", Name: "transfers that never end fill the quarantine", Movers: []string{GRPC}, Own: true, Run: l6,
-			Mesh: func(c *local.Config) { c.Brokers[0].Args = []string{"-quarantine-pages", "20"} }},
+		{Row: "L6", Name: "transfers that never end fill the quarantine", Movers: between(), Own: true, Run: l6(brokerOfP, fault.MoverPage), Mesh: lowCap},
+		{Row: "L6", Name: "copies that never end fill the quarantine", Movers: []string{SHM}, Own: true, Run: l6(brokerOfD, fault.MoverRead), Mesh: lowCap},
 		{Row: "L9", Name: "prefill is stopped in a step and continued when its lease is over", Movers: Movers(), Own: true, Run: l9, Mesh: twoPrefills},
 		{Row: "L10", Name: "pages are filled with NaN instead of cleared", Movers: Movers(), Own: true, Run: l10, Mesh: unchecked},
-		{Row: "L11", Name: "a page of decode's broker is written after it was cleared", Movers: []string{GRPC}, Own: true, Run: l11(brokerOfD), Mesh: tiny},
+		{Row: "L11", Name: "a page of decode's broker is written after it was cleared", Movers: between(), Own: true, Run: l11(brokerOfD), Mesh: tiny},
 		{Row: "L11", Name: "a page of prefill's broker is written after it was cleared", Movers: Movers(), Own: true, Run: l11(brokerOfP), Mesh: tiny},
 		{Row: "L11", Name: "rows of a lease that is over are written into the next one's page", Movers: Movers(), Own: true, Run: lateRows, Mesh: tiny},
-	}
+	}...)
 	for _, s := range []struct {
 		name, part string
 		point      fault.Point
@@ -541,9 +551,10 @@ func lifeCases() []Case {
 		{"while pages are sealed", prefill, fault.PrefillSeal, "hold times=1", Movers()},
 		{"before prefill finishes", prefill, fault.PrefillFinish, "hold times=1", Movers()},
 		{"while a page is on its way", brokerOfP, fault.MoverPage, "hold after=2 times=1", Movers()},
-		{"before the pages are said to be sent", brokerOfP, fault.MoverWire, "hold after=6 times=1", []string{GRPC}},
+		{"while a page is copied", brokerOfD, fault.MoverRead, "hold after=2 times=1", []string{SHM}},
+		{"before the pages are said to be sent", brokerOfP, fault.MoverWire, "hold after=6 times=1", between()},
 		{"before the Completion", brokerOfP, fault.MoverComplete, "hold times=1", Movers()},
-		{"while a page lands", brokerOfD, fault.BrokerLanded, "hold after=3 times=1", []string{GRPC}},
+		{"while a page lands", brokerOfD, fault.BrokerLanded, "hold after=3 times=1", between()},
 		{"before the pages are verified", brokerOfD, fault.BrokerVerify, "hold times=1", Movers()},
 		{"before decode has its pages", decode, fault.DecodeOwned, "hold times=1", Movers()},
 		{"in decode's first step", decode, fault.RunnerStep, "hold times=1", Movers()},
@@ -557,7 +568,7 @@ func lifeCases() []Case {
 func unchecked(c *local.Config) {
 	c.Promise = 24 * 64
 	for i := range c.Brokers {
-		c.Brokers[i].Pages, c.Brokers[i].Args = 24, []string{"-check-share=0"}
+		c.Brokers[i].Pages, c.Brokers[i].Args = 24, append([]string{"-check-share=0"}, c.Brokers[i].Args...)
 	}
 }
 

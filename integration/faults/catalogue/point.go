@@ -133,28 +133,29 @@ func h12(ctx context.Context, m *Mesh) error {
 
 // handoffPoints are the faults of a handoff that one point makes.
 func handoffPoints() []broken {
-	grpc := []string{GRPC}
+	grpc, shm := []string{GRPC}, []string{SHM}
 	stale := []errs.Kind{errs.Stale, errs.Corrupt, errs.Unavailable, errs.Internal}
 	all := []broken{
 		{row: "H3", name: "a page is left out of the Completion, MAC and all", at: brokerOfP, point: fault.Completion, with: "truncate"},
 		{row: "H3", name: "a page is not handed to the mover", at: brokerOfP, point: fault.MoverPage, with: "drop after=2"},
 		{row: "H3", name: "a page is handed over twice", at: brokerOfP, point: fault.MoverPage, with: "duplicate after=1"},
 		{row: "H3", name: "a page is half as long on the wire", movers: grpc, at: brokerOfP, point: fault.MoverWire, with: "truncate after=2"},
-		{row: "H3", name: "a page is lost on the wire", movers: grpc, at: brokerOfP, point: fault.MoverWire, with: "drop after=2"},
+		{row: "H3", name: "a page's message names none", movers: shm, at: brokerOfP, point: fault.MoverWire, with: "truncate after=2"},
+		{row: "H3", name: "a page is lost on the wire", movers: between(), at: brokerOfP, point: fault.MoverWire, with: "drop after=2"},
 		{row: "H3", name: "a page is sealed and the broker does not hear it", at: prefill, point: fault.PrefillSeal, with: "drop", kinds: []errs.Kind{errs.Corrupt, errs.Invalid}},
 		{row: "H3", name: "right count, other prompt", at: router, point: fault.RouterAdmit, with: "corrupt"},
 		{row: "H3", name: "decode feeds an id more than the prompt has", at: decode, point: fault.DecodeFed, with: "truncate"},
 		{row: "H3", name: "decode feeds another id", at: decode, point: fault.DecodeFed, with: "corrupt"},
 		{row: "H4", name: "the Completion of an old epoch", movers: []string{Local}, at: brokerOfP, point: fault.Completion, with: "stale-epoch"},
-		{row: "H4", name: "the Completion of an old epoch", movers: grpc, at: brokerOfP, point: fault.Completion, with: "stale-epoch", verdict: true},
+		{row: "H4", name: "the Completion of an old epoch", movers: between(), at: brokerOfP, point: fault.Completion, with: "stale-epoch", verdict: true},
 		{row: "H4", name: "an old epoch, after it was sealed", at: brokerOfP, point: fault.MoverComplete, with: "stale-epoch"},
 		{row: "H4", name: "prefill speaks of its lease with an old epoch", at: prefill, point: fault.ClientEpoch, with: "stale-epoch", kinds: stale},
 		{row: "H4", name: "decode speaks of its lease with an old epoch", at: decode, point: fault.ClientEpoch, with: "stale-epoch", kinds: stale},
-		{row: "H4", name: "the Completion comes twice", movers: grpc, at: brokerOfP, point: fault.MoverWire, with: "duplicate after=7"},
+		{row: "H4", name: "the Completion comes twice", movers: between(), at: brokerOfP, point: fault.MoverWire, with: "duplicate after=7"},
 		{row: "H4", name: "decode's verdict is of an old epoch", at: decode, point: fault.DecodeAnswer, with: "stale-epoch", verdict: true},
 		{row: "H6", name: "two pages are swapped at rest, after they were sealed", at: brokerOfP, point: fault.BrokerSealed, with: "reorder"},
-		{row: "H6", name: "two pages are swapped on their way", movers: grpc, at: brokerOfP, point: fault.MoverPage, with: "reorder"},
-		{row: "H6", name: "two messages are swapped on the wire", movers: grpc, at: brokerOfP, point: fault.MoverWire, with: "reorder after=1"},
+		{row: "H6", name: "two pages are swapped on their way", movers: between(), at: brokerOfP, point: fault.MoverPage, with: "reorder"},
+		{row: "H6", name: "two messages are swapped on the wire", movers: between(), at: brokerOfP, point: fault.MoverWire, with: "reorder after=1"},
 		{row: "H6", name: "two digests are swapped in the Completion", at: brokerOfP, point: fault.Completion, with: "reorder"},
 		{row: "H6", name: "a digest is there twice", at: brokerOfP, point: fault.Completion, with: "duplicate"},
 		{row: "H7", name: "the MAC is missing", at: brokerOfP, point: fault.MoverComplete, with: "truncate"},
@@ -176,8 +177,13 @@ func handoffPoints() []broken {
 		all = append(all,
 			broken{row: "H5", name: fmt.Sprintf("a byte of page %d flips while it is sent", place), movers: grpc, at: brokerOfP, point: fault.MoverRead, with: fmt.Sprintf("corrupt after=%d n=%d", place, 1500*place+7)},
 			broken{row: "H5", name: fmt.Sprintf("a byte of page %d flips on the wire", place), movers: grpc, at: brokerOfP, point: fault.MoverWire, with: fmt.Sprintf("corrupt after=%d n=%d", place+1, 32000-900*place)},
-			broken{row: "H5", name: fmt.Sprintf("a byte of page %d flips while STAGED", place), movers: grpc, at: brokerOfD, point: fault.BrokerLanded, with: fmt.Sprintf("late-write after=%d n=%d", place, 64*place)},
-			broken{row: "H5", name: fmt.Sprintf("the second half of page %d is zero", place), movers: grpc, at: brokerOfP, point: fault.MoverRead, with: fmt.Sprintf("truncate after=%d", place)})
+			broken{row: "H5", name: fmt.Sprintf("a byte of page %d flips while STAGED", place), movers: between(), at: brokerOfD, point: fault.BrokerLanded, with: fmt.Sprintf("late-write after=%d n=%d", place, 64*place)},
+			broken{row: "H5", name: fmt.Sprintf("the second half of page %d is zero", place), movers: grpc, at: brokerOfP, point: fault.MoverRead, with: fmt.Sprintf("truncate after=%d", place)},
+			// Bytes go over no wire here: the receiver's copy is their way, and a message is the name of a page.
+			broken{row: "H5", name: fmt.Sprintf("a byte of page %d flips while it is copied", place), movers: shm, at: brokerOfD, point: fault.MoverRead, with: fmt.Sprintf("corrupt after=%d n=%d", place, 1500*place+7)},
+			broken{row: "H5", name: fmt.Sprintf("the second half of page %d is zero", place), movers: shm, at: brokerOfD, point: fault.MoverRead, with: fmt.Sprintf("truncate after=%d", place)},
+			broken{row: "H6", name: fmt.Sprintf("for page %d the one beside it in the pool is named", place), movers: shm, at: brokerOfP, point: fault.MoverWire, with: fmt.Sprintf("corrupt after=%d n=0", place+1)},
+			broken{row: "H6", name: fmt.Sprintf("for page %d a page outside of the pool is named", place), movers: shm, at: brokerOfP, point: fault.MoverWire, with: fmt.Sprintf("corrupt after=%d n=%d", place+1, 31-place)})
 	}
 	for _, n := range []int{0, 4096, 9001, 16384} {
 		all = append(all, broken{row: "H5", name: fmt.Sprintf("byte %d of a sealed page flips at rest", n), at: brokerOfP, point: fault.BrokerSealed, with: fmt.Sprintf("late-write n=%d", n)})
