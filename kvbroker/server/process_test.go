@@ -31,6 +31,9 @@ const (
 
 // helper is a prefill worker that reserves its source, says so, and then holds it, or closes its handle and lives on.
 func helper(mode string) int {
+	if mode == readerMode {
+		return runReader()
+	}
 	say := func(s string) { os.Stdout.WriteString(s + "\n") }
 	c, err := client.Attach(context.Background(), client.Config{Dir: os.Getenv(helperDir), Worker: "p0"})
 	if err != nil {
