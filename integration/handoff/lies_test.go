@@ -59,7 +59,28 @@ func placeOf(m rogue.Message) (place uint32, ok bool) {
 	if m.Part != nil {
 		return m.Part.Place, true
 	}
-	return m.Control.GetPage().GetPlace(), m.Control.GetPage() != nil
+	return m.Control.GetPages().GetFirst(), m.Control.GetPages() != nil
+}
+
+// pageByPage has a lie called for each page that a message names, as if it were the only one.
+func pageByPage(make func(*brokerv1.PullOpen) rogue.Lie) func(*brokerv1.PullOpen) rogue.Lie {
+	return func(open *brokerv1.PullOpen) rogue.Lie {
+		l := make(open)
+		return func(m rogue.Message) (out []rogue.Message, err error) {
+			named := m.Control.GetPages()
+			if named == nil {
+				return l(m)
+			}
+			for i, page := range named.GetPages() {
+				more, err := l(name(named.GetFirst()+uint32(i), page))
+				if err != nil {
+					return nil, err
+				}
+				out = append(out, more...)
+			}
+			return out, nil
+		}
+	}
 }
 
 // onlyPages lets through the places that keep accepts, and says so in Sent and Completion, digests included.
@@ -130,15 +151,17 @@ func swapped() func(*brokerv1.PullOpen) rogue.Lie {
 func named(place uint32, change func(uint32) uint32) func(*brokerv1.PullOpen) rogue.Lie {
 	return answered(func(m rogue.Message) ([]rogue.Message, error) {
 		if at, ok := placeOf(m); ok && at == place {
-			m.Control.GetPage().Page = change(m.Control.GetPage().Page)
+			return []rogue.Message{name(at, change(pageOf(m)))}, nil
 		}
 		return []rogue.Message{m}, nil
 	})
 }
 
 func name(place, page uint32) rogue.Message {
-	return rogue.Message{Control: &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Page{Page: &brokerv1.PullPage{Place: place, Page: page}}}}
+	return rogue.Message{Control: &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Pages{Pages: &brokerv1.PullPages{First: place, Pages: []uint32{page}}}}}
 }
+
+func pageOf(m rogue.Message) uint32 { return m.Control.GetPages().GetPages()[0] }
 
 // namesSwapped exchanges the names of the first two places' pages.
 func namesSwapped(*brokerv1.PullOpen) rogue.Lie {
@@ -146,10 +169,10 @@ func namesSwapped(*brokerv1.PullOpen) rogue.Lie {
 	return func(m rogue.Message) ([]rogue.Message, error) {
 		switch place, ok := placeOf(m); {
 		case ok && place == 0:
-			first = m.Control.GetPage().GetPage()
+			first = pageOf(m)
 			return nil, nil
 		case ok && place == 1:
-			return []rogue.Message{name(0, m.Control.GetPage().GetPage()), name(1, first)}, nil
+			return []rogue.Message{name(0, pageOf(m)), name(1, first)}, nil
 		}
 		return []rogue.Message{m}, nil
 	}
@@ -180,7 +203,7 @@ func liesOfNames() []lie {
 		{"H3", "N+1 pages", func(open *brokerv1.PullOpen) rogue.Lie {
 			return func(m rogue.Message) ([]rogue.Message, error) {
 				if place, ok := placeOf(m); ok && place == open.Pages-1 {
-					return []rogue.Message{m, name(open.Pages, m.Control.GetPage().GetPage())}, nil
+					return []rogue.Message{m, name(open.Pages, pageOf(m))}, nil
 				}
 				return []rogue.Message{m}, nil
 			}
@@ -299,7 +322,7 @@ func overRogue(t *testing.T, mover string, all []lie) {
 	truth()
 	for _, l := range all {
 		t.Run(l.row+" "+l.name, func(t *testing.T) {
-			proxy.Lie(l.make)
+			proxy.Lie(pageByPage(l.make))
 			out, err := st.Driver.Run(t.Context(), request)
 			if k := errs.KindOf(err); k != errs.Corrupt {
 				t.Errorf("ended with %v (kind %v), want corrupt", err, k)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
@@ -148,17 +149,18 @@ func (s *badStream) SendMsg(m any) error {
 
 func copyOf(m any) any { return changed(m, func(b []byte) []byte { return b }) }
 
-// misnamed is m with these bits of the page's name flipped, or without any name, when it names a page.
+// misnamed is m with these bits of its first page's name flipped, or without any name, when it names pages.
 func misnamed(m any, flip uint32) any {
 	r, ok := m.(*brokerv1.PullResponse)
-	if !ok || r.GetPage() == nil {
+	if !ok || r.GetPages() == nil {
 		return m
 	}
-	page := &brokerv1.PullPage{}
+	named := &brokerv1.PullPages{First: r.GetPages().GetFirst()}
 	if flip != 0 {
-		page.Place, page.Page = r.GetPage().GetPlace(), r.GetPage().GetPage()^flip
+		named.Pages = slices.Clone(r.GetPages().GetPages())
+		named.Pages[0] ^= flip
 	}
-	return &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Page{Page: page}}
+	return &brokerv1.PullResponse{Kind: &brokerv1.PullResponse_Pages{Pages: named}}
 }
 
 // changed is m with other bytes, when it is a part of a page.

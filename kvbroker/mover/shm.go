@@ -7,6 +7,7 @@ import (
 
 	"leasehold.dev/kvbroker/transfer"
 	"leasehold.dev/protos/errs"
+	"leasehold.dev/protos/fault"
 	brokerv1 "leasehold.dev/protos/gen/leasehold/broker/v1"
 )
 
@@ -94,7 +95,7 @@ func (l *lending) send(stream ServerStream, _ Source, place uint32) error {
 		l.named.First = place
 	}
 	l.named.Pages = append(l.named.Pages, page)
-	if more && len(l.named.Pages) < maxNamed {
+	if more && len(l.named.Pages) < maxNamed && !fault.Armed(fault.MoverWire) { // its passings are counted in pages
 		return nil
 	}
 	return l.flush(stream)

@@ -67,6 +67,13 @@ func N(p Point) int {
 	return 0
 }
 
+// Armed says whether a point is armed.
+func Armed(p Point) bool {
+	own.mu.Lock()
+	defer own.mu.Unlock()
+	return own.rules[p] != nil
+}
+
 func (k *kit) turnedOff() []Guard {
 	k.mu.Lock()
 	defer k.mu.Unlock()
