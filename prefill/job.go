@@ -144,7 +144,7 @@ func (j *job) finish(began, ended time.Time) (*meshv1.PrefillVerdict, error) {
 			rows, pages, len(fed), j.task.Length(), n-1, proof.Pages(n, 0))
 	}
 	fault.At(fault.PrefillFinish)
-	done, err := j.lease.Finish(j.life, j.pages.rest(), rows)
+	done, err := j.lease.Finish(j.life, missealed(j.pages.rest()), rows)
 	if err != nil {
 		return nil, j.why(err)
 	}

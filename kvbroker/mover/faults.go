@@ -112,7 +112,17 @@ func faultyStream(s ServerStream) ServerStream { return &badStream{ServerStream:
 
 type badStream struct {
 	ServerStream
-	late any // goes out after the next
+	late   any  // goes out after the next
+	silent bool // nothing more is said, nor heard: the receiver's Settle is made up
+}
+
+func (s *badStream) RecvMsg(m any) error {
+	in, ok := m.(*incoming)
+	if !s.silent || !ok {
+		return s.ServerStream.RecvMsg(m)
+	}
+	proto.Merge(in.msg, &brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Settle{Settle: &brokerv1.PullSettle{}}})
+	return nil
 }
 
 func (s *badStream) SendMsg(m any) error {
@@ -135,7 +145,8 @@ func (s *badStream) SendMsg(m any) error {
 		m = changed(m, func(b []byte) []byte { b[len(b)-1-fault.N(fault.MoverWire)%(len(b)-partHeader)] ^= 0x10; return b })
 	}
 	if r, ok := m.(*brokerv1.PullResponse); ok && r.GetCompletion() == nil && r.GetAttached() == nil && r.GetSent() == nil && r.GetPages() == nil {
-		return nil // a Completion that was dropped: the stream ends well without it
+		s.silent = true // a Completion that was dropped: the stream ends well without it
+		return nil
 	}
 	err := s.ServerStream.SendMsg(m)
 	for _, next := range []any{s.late, again} {
