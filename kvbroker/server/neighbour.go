@@ -185,7 +185,7 @@ func (p *sharedPull) Close() {
 // tellDrained tries until the peer has heard or is gone; the end of this broker's process tells it too.
 func (p *sharedPull) tellDrained() {
 	b := p.d.b
-	req := &brokerv1.DrainedRequest{From: b.cfg.Name, FromInstance: b.instance, AdmissionId: p.d.ticket.Id}
+	req := &brokerv1.DrainedRequest{From: b.cfg.Name, FromInstance: b.instance, AdmissionId: p.d.ticket.Id, Secret: p.d.secret}
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		last := b.ctx.Err() != nil
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.ctx), time.Second)

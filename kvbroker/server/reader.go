@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"crypto/subtle"
 
 	"leasehold.dev/kvbroker/attach"
 	"leasehold.dev/kvbroker/lease"
@@ -139,6 +140,11 @@ func (b *Broker) drained(id lease.Admission, p *parked) {
 	b.reportLocked(lease.PullEnded{Lease: p.ref.Lease, OK: p.ok})
 }
 
+// opened says whether p is the very Pull that the caller speaks of.
+func (p *parked) opened(req *brokerv1.DrainedRequest) bool {
+	return p != nil && bytes.Equal(p.to, req.FromInstance) && subtle.ConstantTimeCompare(p.secret, req.Secret) == 1
+}
+
 // Drained implements PeerService.
 func (s *peerService) Drained(ctx context.Context, req *brokerv1.DrainedRequest) (*brokerv1.DrainedResponse, error) {
 	if len(req.AdmissionId) != proof.IDSize || len(req.FromInstance) != proof.IDSize {
@@ -151,10 +157,10 @@ func (s *peerService) Drained(ctx context.Context, req *brokerv1.DrainedRequest)
 	id := lease.Admission(req.AdmissionId)
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
-	if p := s.b.undrained[id]; p != nil && p.haul == nil && bytes.Equal(p.to, req.FromInstance) {
+	if p := s.b.undrained[id]; p.opened(req) && p.haul == nil {
 		s.b.drained(id, p)
 	}
-	if p := s.b.parked[id]; p != nil && bytes.Equal(p.to, req.FromInstance) {
+	if p := s.b.parked[id]; p.opened(req) {
 		p.drained = true
 	}
 	return &brokerv1.DrainedResponse{}, nil

@@ -95,7 +95,7 @@ func (h *readerHelper) open() (err error) {
 	if err != nil {
 		return err
 	}
-	open := &brokerv1.PullOpen{Admission: h.ticket, Secret: make([]byte, 32), FromInstance: h.self, ToInstance: h.session.Instance,
+	open := &brokerv1.PullOpen{Admission: h.ticket, Secret: readerSecret, FromInstance: h.self, ToInstance: h.session.Instance,
 		Rows: h.a.PromptTokens - 1, Pages: proof.Pages(h.a.PromptTokens, 0)}
 	if err := h.stream.SendMsg(&brokerv1.PullRequest{Kind: &brokerv1.PullRequest_Open{Open: open}}); err != nil {
 		return err
@@ -121,11 +121,14 @@ func (h *readerHelper) do(what string, args []string) (string, error) {
 		}
 		return fmt.Sprintf("%x", h.view.Page(uint32(page))[:32]), nil
 	case "drained":
-		_, err := brokerv1.NewPeerServiceClient(h.conn).Drained(context.Background(), &brokerv1.DrainedRequest{From: "b1", FromInstance: h.self, AdmissionId: h.a.Id})
+		_, err := brokerv1.NewPeerServiceClient(h.conn).Drained(context.Background(), &brokerv1.DrainedRequest{From: "b1", FromInstance: h.self, AdmissionId: h.a.Id, Secret: readerSecret})
 		return "told", err
 	}
 	return "", fmt.Errorf("no command %q", what)
 }
+
+// readerSecret is that of the helper's Pull.
+var readerSecret = make([]byte, proof.SecretSize)
 
 // reading is a broker b0 whose first page of a request is lent to b1, another process, that may be reading it.
 type reading struct {
@@ -264,20 +267,27 @@ func TestReaderThatHangsUpKeepsThePages(t *testing.T) {
 	}
 }
 
-func TestWordOfAnotherBrokerDrainsNothing(t *testing.T) {
+// A word may be late: an admission whose first Pull was given up before anybody computed has a second.
+func TestWordOfAnotherPullDrainsNothing(t *testing.T) {
 	k := newReading(t)
+	others := func() {
+		for name, req := range map[string]*brokerv1.DrainedRequest{
+			"of another instance":  {From: "b1", FromInstance: proof.NewID(), AdmissionId: k.r.a.Id, Secret: readerSecret},
+			"of another admission": {From: "b1", FromInstance: k.self, AdmissionId: proof.NewID(), Secret: readerSecret},
+			"of an earlier Pull":   {From: "b1", FromInstance: k.self, AdmissionId: k.r.a.Id, Secret: proof.NewSecret()},
+			"of no Pull":           {From: "b1", FromInstance: k.self, AdmissionId: k.r.a.Id},
+		} {
+			if _, err := (&peerService{b: k.b0.Broker}).Drained(t.Context(), req); err != nil {
+				t.Errorf("Drained %s = %v", name, err)
+			}
+		}
+	}
+	others()
 	k.say(t, "break", "broke")
 	retire(t, k.src, false)
 	k.quarantined(t)
-	for name, req := range map[string]*brokerv1.DrainedRequest{
-		"of another instance":  {From: "b1", FromInstance: proof.NewID(), AdmissionId: k.r.a.Id},
-		"of another admission": {From: "b1", FromInstance: k.self, AdmissionId: proof.NewID()},
-	} {
-		if _, err := (&peerService{b: k.b0.Broker}).Drained(t.Context(), req); err != nil {
-			t.Errorf("Drained %s = %v", name, err)
-		}
-		k.stays(t)
-	}
+	others()
+	k.stays(t)
 	k.say(t, "drained", "told")
 	k.b0.baseline(t)
 }

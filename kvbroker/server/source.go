@@ -25,6 +25,7 @@ type parked struct {
 	local     bool    // no mover reads: the pages are handed over
 	reader    *reader // of a Pull by shared memory
 	to        []byte  // the receiver's instance
+	secret    []byte  // of the Pull
 	core      *transfer.Source
 	changed   chan struct{}
 
@@ -58,7 +59,7 @@ func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) 
 	if err != nil {
 		return nil, err
 	}
-	p := &parked{b: b, admission: a, local: local, reader: r, to: open.FromInstance, core: core, changed: make(chan struct{}, 1)}
+	p := &parked{b: b, admission: a, local: local, reader: r, to: open.FromInstance, secret: open.Secret, core: core, changed: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if why := b.table.Draining(); why != "" {

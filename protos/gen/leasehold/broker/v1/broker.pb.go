@@ -1783,6 +1783,7 @@ type DrainedRequest struct {
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // the caller's name
 	FromInstance  []byte                 `protobuf:"bytes,2,opt,name=from_instance,json=fromInstance,proto3" json:"from_instance,omitempty"`
 	AdmissionId   []byte                 `protobuf:"bytes,3,opt,name=admission_id,json=admissionId,proto3" json:"admission_id,omitempty"`
+	Secret        []byte                 `protobuf:"bytes,4,opt,name=secret,proto3" json:"secret,omitempty"` // of the Pull: an admission may have had an earlier one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1834,6 +1835,13 @@ func (x *DrainedRequest) GetFromInstance() []byte {
 func (x *DrainedRequest) GetAdmissionId() []byte {
 	if x != nil {
 		return x.AdmissionId
+	}
+	return nil
+}
+
+func (x *DrainedRequest) GetSecret() []byte {
+	if x != nil {
+		return x.Secret
 	}
 	return nil
 }
@@ -3435,11 +3443,12 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x10HandshakeRequest\x127\n" +
 	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"L\n" +
 	"\x11HandshakeResponse\x127\n" +
-	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"l\n" +
+	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"\x84\x01\n" +
 	"\x0eDrainedRequest\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\tR\x04from\x12#\n" +
 	"\rfrom_instance\x18\x02 \x01(\fR\ffromInstance\x12!\n" +
-	"\fadmission_id\x18\x03 \x01(\fR\vadmissionId\"\x11\n" +
+	"\fadmission_id\x18\x03 \x01(\fR\vadmissionId\x12\x16\n" +
+	"\x06secret\x18\x04 \x01(\fR\x06secret\"\x11\n" +
 	"\x0fDrainedResponse\"\xc6\x01\n" +
 	"\vPullRequest\x123\n" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +

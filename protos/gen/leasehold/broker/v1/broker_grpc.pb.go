@@ -504,7 +504,7 @@ type PeerServiceClient interface {
 	Lane(ctx context.Context, in *LaneRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LaneResponse], error)
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
-	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
+	// exit, the sender gives none of the pages to anybody else. Idempotent; a Pull that is not known is no error.
 	//
 	//	INVALID_ARGUMENT  no 16-byte ids     PERMISSION_DENIED  another broker's name
 	Drained(ctx context.Context, in *DrainedRequest, opts ...grpc.CallOption) (*DrainedResponse, error)
@@ -603,7 +603,7 @@ type PeerServiceServer interface {
 	Lane(*LaneRequest, grpc.ServerStreamingServer[LaneResponse]) error
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
-	// exit, the sender gives none of the pages to anybody else. Idempotent; an unknown admission is no error.
+	// exit, the sender gives none of the pages to anybody else. Idempotent; a Pull that is not known is no error.
 	//
 	//	INVALID_ARGUMENT  no 16-byte ids     PERMISSION_DENIED  another broker's name
 	Drained(context.Context, *DrainedRequest) (*DrainedResponse, error)
