@@ -1,12 +1,14 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,15 +17,27 @@ import (
 	"time"
 )
 
+// Host is where a process runs: the zero value is this one, by the loopback.
+type Host struct {
+	Enter []string // command that runs a program there, such as ip netns exec NAME; it must become the program
+	IP    string   // that the process serves on, and others dial; empty: 127.0.0.1
+}
+
+// any is a free port of h.
+func (h Host) any() string { return net.JoinHostPort(cmp.Or(h.IP, loopback), "0") }
+
+const loopback = "127.0.0.1"
+
 // Broker is one pool to start.
 type Broker struct {
 	Name  string
 	Pages int
+	Host  Host
 	Args  []string
 	Mover []string // arguments of its mover process, such as -transports; nil: it has none
 }
 
-// Worker is one prefill or decode worker to start, attached to a broker of this host.
+// Worker is one prefill or decode worker to start, attached to a broker; it runs on its broker's host.
 type Worker struct {
 	ID     string
 	Broker string
@@ -41,6 +55,7 @@ type Config struct {
 	Registry string // empty: embedded in this process
 	Promise  int    // tokens
 	HTTP     string // the router's REST address
+	IP       string // that the router and the embedded registry serve on; empty: 127.0.0.1
 
 	Brokers  []Broker
 	Prefills []Worker
@@ -99,7 +114,7 @@ func (m *Mesh) start(ctx context.Context) error {
 		return err
 	}
 	if m.Registry == "" {
-		if m.registry, err = startRegistry(ctx, files.identity("registry", "registry"), filepath.Join(m.Dir, "registry.log")); err != nil {
+		if m.registry, err = startRegistry(ctx, Host{IP: m.IP}.any(), files.identity("registry", "registry"), filepath.Join(m.Dir, "registry.log")); err != nil {
 			return err
 		}
 		m.Registry = "embedded://" + m.registry.addr
@@ -111,15 +126,15 @@ func (m *Mesh) start(ctx context.Context) error {
 			args = append(args, "-movers", "shm,ucx,grpc", "-fabric", fabric)
 			m.movers[b.Name] = m.keepMover(b)
 		}
-		m.add("kvbroker", b.Name, files, args)
+		m.add("kvbroker", b.Name, b.Host, files, args)
 	}
 	for _, w := range m.Prefills {
-		m.add("prefill", w.ID, files, m.workerArgs(w, files))
+		m.add("prefill", w.ID, m.hostOf(w), files, m.workerArgs(w, files))
 	}
 	for _, w := range m.Decodes {
-		m.add("decode", w.ID, files, m.workerArgs(w, files))
+		m.add("decode", w.ID, m.hostOf(w), files, m.workerArgs(w, files))
 	}
-	m.add("router", "router-0", files, append([]string{"-http", m.HTTP, "-model", m.Model, "-keys", files.keys,
+	m.add("router", "router-0", Host{IP: m.IP}, files, append([]string{"-http", m.HTTP, "-model", m.Model, "-keys", files.keys,
 		"-admission-key", files.privateKey,
 		"-receipt-key", filepath.Join(m.Dir, "receipt.key.pem"), "-promise", strconv.Itoa(m.Promise)}, m.Router...))
 	for _, name := range m.order {
@@ -144,11 +159,22 @@ func (m *Mesh) workerArgs(w Worker, files *files) []string {
 		"-promise", strconv.Itoa(m.Promise), "-cache", m.Cache, "-admission-key", files.publicKey}, w.Args...)
 }
 
-func (m *Mesh) add(service, id string, files *files, args []string) {
+func (m *Mesh) hostOf(w Worker) Host {
+	for _, b := range m.Brokers {
+		if b.Name == w.Broker {
+			return b.Host
+		}
+	}
+	return Host{}
+}
+
+func (m *Mesh) add(service, id string, at Host, files *files, args []string) {
 	name := service + "/" + id
-	args = append([]string{"-id", id, "-registry", m.Registry, "-identity", files.identity(service, id),
+	args = append([]string{"-id", id, "-listen", at.any(), "-admin", at.any(), "-registry", m.Registry, "-identity", files.identity(service, id),
 		"-audit-dir", filepath.Join(m.AuditDir(), service+"-"+id)}, args...)
-	m.procs[name] = newProcess(name, filepath.Join(m.Bin, "leasehold-"+service), m.Dir, args)
+	p := newProcess(name, filepath.Join(m.Bin, "leasehold-"+service), m.Dir, args)
+	p.enter = at.Enter
+	m.procs[name] = p
 	m.order = append(m.order, name)
 }
 

@@ -32,6 +32,7 @@ const tailBytes = 2000
 type Process struct {
 	Name string // service/id
 
+	enter    []string // runs path on another host
 	path     string
 	args     []string
 	addrFile string
@@ -75,7 +76,8 @@ func (p *Process) Start() error {
 	if p.addr.GRPC != "" {
 		args = append(args, "-listen", p.addr.GRPC)
 	}
-	cmd := exec.Command(p.path, args...)
+	line := slices.Concat(p.enter, []string{p.path}, args)
+	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	if err := spawn(cmd); err != nil {

@@ -16,13 +16,13 @@ type embeddedRegistry struct {
 	done   chan error
 }
 
-// startRegistry serves until stop; ctx bounds the start only.
-func startRegistry(ctx context.Context, identityDir, log string) (*embeddedRegistry, error) {
+// startRegistry serves on listen until stop; ctx bounds the start only.
+func startRegistry(ctx context.Context, listen, identityDir, log string) (*embeddedRegistry, error) {
 	out, err := openLog(log)
 	if err != nil {
 		return nil, err
 	}
-	s, err := mesh.New(ctx, mesh.Config{Service: embedded.Service, ID: embedded.Service, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0",
+	s, err := mesh.New(ctx, mesh.Config{Service: embedded.Service, ID: embedded.Service, Listen: listen, Admin: "127.0.0.1:0",
 		IdentityDir: identityDir, Drain: time.Second, LogLevel: "info", LogOutput: out})
 	if err != nil {
 		out.Close()
