@@ -53,7 +53,7 @@ up: model build ## start the mesh and leave it running: prints URLs, a key and a
 	@$(BIN)/leasehold up --model $(MODEL)
 
 test: libucx model consul build build-faults pyclient ## every test of the workspace, with a real Consul; closes with their number
-	@scripts/deps.sh promtool
+	@scripts/deps.sh promtool $(if $(filter 1,$(LEASEHOLD_NO_NETNS)),,netns)
 	@scripts/test.sh
 
 lint: deps ## gofmt, vet, golangci-lint, buf lint, generated code up to date

@@ -16,6 +16,9 @@ for p in "$@"; do
     promtool) command -v promtool >/dev/null || need+=(prometheus) ;;
     ninja) command -v ninja >/dev/null || need+=(ninja-build) ;;
     libucx) [ -f /usr/include/ucp/api/ucp.h ] || need+=(libucx-dev) ;;
+    netns)
+      command -v ip >/dev/null && command -v tc >/dev/null || need+=(iproute2)
+      command -v nft >/dev/null || need+=(nftables) ;;
     ucx) command -v ucx_perftest >/dev/null || need+=(ucx-utils) ;;
     *) echo "deps: unknown package $p" >&2; exit 2 ;;
   esac

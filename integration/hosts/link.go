@@ -70,15 +70,17 @@ func Lose(percent int) Rule { return Rule(fmt.Sprintf("numgen random mod 100 < %
 // Swallow drops every packet of h's, silently.
 func Swallow(h *Host) Rule { return Rule("ip saddr " + h.IP + " drop") }
 
-// Reset answers each packet of a connection with h by a reset.
-func Reset(h *Host) Rule { return Rule("ip saddr " + h.IP + " reject with tcp reset") }
+// Reset answers each packet of a connection with h by a reset; those of the other side come through.
+func Reset(h *Host) Rule {
+	return Rule("ip saddr " + h.IP + " tcp flags & rst == 0 reject with tcp reset")
+}
 
 // Arriving sets the rules for what arrives at h, instead of those before.
 func (h *Host) Arriving(rules ...Rule) error {
 	var b strings.Builder
 	b.WriteString("table inet hosts\ndelete table inet hosts\ntable inet hosts {\n chain arriving {\n  type filter hook input priority 0;\n")
 	for _, r := range rules {
-		fmt.Fprintf(&b, "  iifname \"eth0\" %s\n", strings.Replace(string(r), "reject", "meta l4proto tcp reject", 1))
+		fmt.Fprintf(&b, "  iifname \"eth0\" %s\n", r)
 	}
 	b.WriteString(" }\n}\n")
 	return feed(b.String(), "ip netns exec "+h.Name+" nft -f -")
