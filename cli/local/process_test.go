@@ -128,6 +128,30 @@ func TestProcessServesAgainOnItsAddress(t *testing.T) {
 	}
 }
 
+// TestProcessOnAnotherHost: what enters the host becomes the program, and so is what is killed; it serves on the host's address.
+func TestProcessOnAnotherHost(t *testing.T) {
+	t.Setenv(childEnv, "serves")
+	m := &Mesh{Config: Config{Dir: t.TempDir()}}
+	m.Brokers = []Broker{{Name: "b", Host: Host{Enter: []string{"env", "ENTERED=1"}, IP: "127.0.0.2"}}}
+	at := m.hostOf(Worker{Broker: "b"})
+	p := newProcess("decode/decode-0", os.Args[0], m.Dir, []string{"-listen", at.any()})
+	p.enter = at.Enter
+	t.Cleanup(func() { p.Kill() })
+	if a := start(t, p); !strings.HasPrefix(a.GRPC, "127.0.0.2:") {
+		t.Errorf("it serves at %s", a.GRPC)
+	}
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.PID()))
+	if err != nil || !strings.Contains(string(env), "ENTERED=1") {
+		t.Errorf("its environment is %q, %v", env, err)
+	}
+	if here := m.hostOf(Worker{Broker: "c"}); here.Enter != nil || here.any() != "127.0.0.1:0" {
+		t.Errorf("a worker of a broker without a host is at %v", here)
+	}
+	if err := p.Stop(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestKilledProcessIsNoErrorAtStop(t *testing.T) {
 	p := process(t, "serves")
 	start(t, p)

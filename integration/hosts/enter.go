@@ -35,7 +35,7 @@ func Main(run func() int) int {
 			return fail(fmt.Errorf("%w (scripts/deps.sh netns installs it)", err))
 		}
 	}
-	return again()
+	return enter()
 }
 
 func fail(err error) int {
@@ -43,8 +43,8 @@ func fail(err error) int {
 	return 1
 }
 
-// again starts this program anew, inside.
-func again() int {
+// enter starts this program anew, inside.
+func enter() int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), inside+"=1")

@@ -18,25 +18,6 @@ import (
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
 )
 
-// mover is a way between two hosts.
-type mover struct {
-	name string
-	is   meshv1.Mover
-	args []string // of the brokers, beside those that they have anyway
-}
-
-// movers are the ways that are tested between hosts; a further one is a line here.
-var movers = []mover{
-	{"grpc", meshv1.Mover_MOVER_GRPC, nil},
-}
-
-// each runs a test by every mover.
-func each(t *testing.T, f func(*testing.T, mover)) {
-	for _, m := range movers {
-		t.Run(m.name, func(t *testing.T) { f(t, m) })
-	}
-}
-
 const (
 	promise   = 16384 // tokens
 	long      = 4000  // tokens of a prompt that takes a while on a slow link
@@ -68,6 +49,7 @@ func open(t *testing.T, m mover, prefills int) *stage {
 			c.Brokers = append(c.Brokers, local.Broker{Name: broker, Pages: 600, Args: m.args, Host: s.prefill(i).Place()})
 			c.Prefills = append(c.Prefills, local.Worker{ID: fmt.Sprintf("prefill-%d", i), Broker: broker})
 		}
+		m.attend(t, c)
 	})
 	must(t, s.AllUp(t.Context()))
 	return s

@@ -29,6 +29,7 @@ type Config struct {
 	ModelRevision [sha256.Size]byte
 	Transports    []string
 	PlainTCP      bool         // for tests
+	TCPDevice     string       // for tests; default: lo
 	Digesters     int          // threads that digest; default 1
 	Log           *slog.Logger // default: discard
 }
@@ -64,7 +65,7 @@ func Run(ctx context.Context, c Config) error {
 		return err
 	}
 	keys := pagesum.Expand(hash[:], c.ModelRevision[:], c.Layout.Shape())
-	m, err := ucx.Open(ucx.Config{Pool: mapped.Memory(), PageBytes: s.PageBytes, Transports: c.Transports, PlainTCP: c.PlainTCP,
+	m, err := ucx.Open(ucx.Config{Pool: mapped.Memory(), PageBytes: s.PageBytes, Transports: c.Transports, PlainTCP: c.PlainTCP, TCPDevice: c.TCPDevice,
 		Digesters: c.Digesters, Digest: func(page, rows uint32) (pagesum.Digest, uint32, error) {
 			return engine.PageSum(c.Layout, mapped.Page(page), rows, keys)
 		}})

@@ -1,6 +1,7 @@
 package ucx
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"strings"
@@ -16,7 +17,8 @@ type Config struct {
 	Pool       []byte // pages, mapped until Close has returned
 	PageBytes  uint64
 	Transports []string
-	PlainTCP   bool // allow transport tcp, over loopback: for tests
+	PlainTCP   bool   // allow transport tcp, in plain text: for tests
+	TCPDevice  string // network interface that tcp goes over; default lo
 	// Digest of the first rows of a pool page, at rest. Called by several goroutines.
 	Digest    func(page, rows uint32) (sum pagesum.Digest, nonzero uint32, err error)
 	Digesters int // goroutines that digest; default 1
@@ -64,7 +66,7 @@ func Open(c Config) (*Mover, error) {
 	if err := cleanEnvironment(c.Transports); err != nil {
 		return nil, err
 	}
-	w, err := newWorker(c.Pool, c.PageBytes, settings(c.Transports))
+	w, err := newWorker(c.Pool, c.PageBytes, settings(c.Transports, cmp.Or(c.TCPDevice, loopback)))
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,10 @@ var transports = map[string]bool{
 // tcp has neither keys nor encryption, so pages would cross a network in plain text.
 const tcp = "tcp"
 
-// checkTransports says what is wrong with a list. Plain allows tcp, for tests over loopback.
+// loopback is where tcp stays unless a test says otherwise.
+const loopback = "lo"
+
+// checkTransports says what is wrong with a list. Plain allows tcp, for tests.
 func checkTransports(list []string, plain bool) error {
 	if len(list) == 0 {
 		return errs.New(errs.Invalid, "ucx: no transport, want some of %s", known())
@@ -53,15 +56,15 @@ func environment(list []string) map[string]string {
 	return env
 }
 
-// settings for ucp_config_modify.
-func settings(list []string) []string {
+// settings for ucp_config_modify. device is tcp's network interface.
+func settings(list []string, device string) []string {
 	s := []string{
 		"TLS", strings.Join(list, ","),
 		"RNDV_SCHEME", "get_zcopy", // the receiver reads, where a transport can
 		"KEEPALIVE_INTERVAL", "200ms",
 	}
 	if slices.Contains(list, tcp) {
-		s = append(s, "NET_DEVICES", "lo")
+		s = append(s, "NET_DEVICES", device)
 	}
 	return s
 }
