@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// Without, set to 1, leaves the tests out on a machine that cannot run them.
+	// Without the tests out when it is 1: for a machine that cannot run them.
 	Without = "LEASEHOLD_NO_NETNS"
 
 	inside = "LEASEHOLD_HOSTS_INSIDE"

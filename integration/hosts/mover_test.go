@@ -68,8 +68,11 @@ func again(ctx context.Context, line []string) []byte {
 	defer tick.Stop()
 	for {
 		cmd := exec.CommandContext(ctx, line[0], line[1:]...)
-		cmd.Stdout, cmd.Stderr = &said, &said
-		_ = cmd.Run() // it has said why it ended
+		var now bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &now, &now
+		if _ = cmd.Run(); !bytes.Contains(now.Bytes(), []byte("attach: dial")) { // there is no broker yet
+			said.Write(now.Bytes())
+		}
 		select {
 		case <-ctx.Done():
 			return said.Bytes()[max(0, said.Len()-keep):]

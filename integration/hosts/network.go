@@ -50,9 +50,7 @@ func (n *Network) add(ip string) error {
 		return err
 	}
 	n.Hosts = append(n.Hosts, h)
-	// BBR, where it is the default, keeps the shortest round trip of the last 10 s: on a link whose delay changes under an
-	// open connection it sends next to nothing.
-	if err := feed("reno", "ip netns exec "+h.Name+" tee /proc/sys/net/ipv4/tcp_congestion_control"); err != nil {
+	if err := h.tune(); err != nil {
 		return err
 	}
 	return run(
@@ -61,6 +59,23 @@ func (n *Network) add(ip string) error {
 		fmt.Sprintf("ip -n %s link set lo up", h.Name),
 		fmt.Sprintf("ip -n %s addr add %s/24 dev eth0", h.Name, h.IP),
 		fmt.Sprintf("ip -n %s link set eth0 gso_max_segs 1 up", h.Name))
+}
+
+// tune sets what a host's TCP does on such links.
+func (h *Host) tune() error {
+	for setting, value := range map[string]string{
+		// BBR, where it is the default, keeps the shortest round trip of the last 10 s: on a link whose delay changes under an
+		// open connection it sends next to nothing.
+		"tcp_congestion_control": "reno",
+		// UCX has no limit of its own for a peer that does not answer over tcp, and the kernel's is a quarter of an hour; this
+		// is 6 s, as an RDMA device's is. gRPC's connections have a limit of their own.
+		"tcp_retries2": "4",
+	} {
+		if err := feed(value, "ip netns exec "+h.Name+" tee /proc/sys/net/ipv4/"+setting); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Close removes the network.

@@ -196,12 +196,14 @@ func (s *stage) start(t *testing.T, r driver.Request, from *Host, bytes uint64) 
 		w.took = time.Since(w.start)
 	}()
 	t.Cleanup(func() { <-w.done })
-	moving(t, from, bytes)
-	select {
-	case <-w.done:
-		t.Fatalf("the request has ended before its Pull was in its middle: %v", w.err)
-	default:
-	}
+	moving(t, from, bytes, func() error {
+		select {
+		case <-w.done:
+			return fmt.Errorf("the request has ended before its Pull was in its middle: %w", w.err)
+		default:
+			return nil
+		}
+	})
 	return w
 }
 
@@ -226,12 +228,13 @@ func (w *running) exact(t *testing.T, e canary.Echo) {
 	}
 }
 
-// moving waits until so many more bytes have left a host.
-func moving(t *testing.T, from *Host, bytes uint64) {
+// moving waits until so many more bytes have left a host, while ok says so.
+func moving(t *testing.T, from *Host, bytes uint64, ok func() error) {
 	t.Helper()
 	before, _, err := from.Bytes()
 	must(t, err)
 	must(t, within(t.Context(), 20*time.Second, func(context.Context) error {
+		must(t, ok())
 		now, _, err := from.Bytes()
 		if err == nil && now-before < bytes {
 			err = fmt.Errorf("%d bytes are on their way, want %d", now-before, bytes)
