@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -14,8 +15,7 @@ const fabric = "local"
 
 // mover keeps a broker's mover process: it ends whenever its broker does, and is started again.
 type mover struct {
-	path string
-	args []string
+	line []string // the program and its arguments, on the broker's host
 	log  string
 
 	mu      sync.Mutex
@@ -26,8 +26,9 @@ type mover struct {
 }
 
 func (m *Mesh) keepMover(b Broker) *mover {
-	return &mover{path: filepath.Join(m.Bin, "leasehold-mover"), log: filepath.Join(m.Dir, "mover-"+b.Name+".log"), quit: make(chan struct{}),
-		args: append([]string{"-model", m.Model, "-backend", m.Backend, "-dir", m.BrokerDir(b.Name), "-name", "mover-" + b.Name}, b.Mover...)}
+	return &mover{log: filepath.Join(m.Dir, "mover-"+b.Name+".log"), quit: make(chan struct{}),
+		line: slices.Concat(b.Host.Enter, []string{filepath.Join(m.Bin, "leasehold-mover"), "-model", m.Model, "-backend", m.Backend,
+			"-dir", m.BrokerDir(b.Name), "-name", "mover-" + b.Name}, b.Mover)}
 }
 
 // start runs the process until stop, again and again.
@@ -51,7 +52,7 @@ func (k *mover) once() {
 		return
 	}
 	defer log.Close()
-	cmd := exec.Command(k.path, k.args...)
+	cmd := exec.Command(k.line[0], k.line[1:]...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
 	k.mu.Lock()

@@ -122,7 +122,9 @@ func (d *Driver) Admit(r Request) (*meshv1.SignedAdmission, *meshv1.Admission, e
 }
 
 // Sign makes a ticket of a, as the router would.
-func (d *Driver) Sign(a *meshv1.Admission) (*meshv1.SignedAdmission, error) { return proof.Sign(d.key, a) }
+func (d *Driver) Sign(a *meshv1.Admission) (*meshv1.SignedAdmission, error) {
+	return proof.Sign(d.key, a)
+}
 
 // Decoder and Prefiller are the workers' clients.
 func (d *Driver) Decoder(id string) decodev1.DecodeServiceClient {

@@ -41,15 +41,14 @@ func open(t *testing.T, m mover, prefills int) *stage {
 		c.IP, c.HTTP = Switch, Switch+":0"
 		c.Tenants["other"] = local.NewKey()
 		c.Router = []string{"-retry-ratio", "0"} // a retry would hide what the first attempt said
-		c.Brokers = []local.Broker{{Name: "broker-d", Pages: 600, Args: m.args, Host: s.decode().Place()}}
+		c.Brokers = []local.Broker{{Name: "broker-d", Pages: 600, Mover: m.process, Host: s.decode().Place()}}
 		c.Decodes = []local.Worker{{ID: "decode-0", Broker: "broker-d", Args: []string{"-self-prefill=-1"}}}
 		c.Prefills = nil
 		for i := range prefills {
 			broker := fmt.Sprintf("broker-p%d", i)
-			c.Brokers = append(c.Brokers, local.Broker{Name: broker, Pages: 600, Args: m.args, Host: s.prefill(i).Place()})
+			c.Brokers = append(c.Brokers, local.Broker{Name: broker, Pages: 600, Mover: m.process, Host: s.prefill(i).Place()})
 			c.Prefills = append(c.Prefills, local.Worker{ID: fmt.Sprintf("prefill-%d", i), Broker: broker})
 		}
-		m.attend(t, c)
 	})
 	must(t, s.AllUp(t.Context()))
 	return s
