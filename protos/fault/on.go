@@ -4,6 +4,7 @@ package fault
 
 import (
 	"os"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
@@ -36,7 +37,15 @@ type kit struct {
 
 func newKit() *kit {
 	return &kit{off: map[Guard]bool{}, rules: map[Point]*rule{}, passed: map[Point]int{}, fired: map[Point]int{},
-		signal: func(s syscall.Signal) { _ = syscall.Kill(os.Getpid(), s) }}
+		signal: signalSelf}
+}
+
+// signalSelf sends s to the calling thread, which takes it before it goes on. A signal to the process is taken by any thread,
+// and this one would run on, past what the point is before.
+func signalSelf(s syscall.Signal) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	_, _, _ = syscall.RawSyscall(syscall.SYS_TGKILL, uintptr(os.Getpid()), uintptr(syscall.Gettid()), uintptr(s))
 }
 
 var own = newKit()
