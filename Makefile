@@ -99,7 +99,7 @@ replay: model build ## 200 answers of a mixed load run again elsewhere: equal to
 failures: model consul build ## kill each process in mid-stream and before the Completion
 	@go run ./integration/cmd/bars -run failures
 
-faults: model consul build build-faults ## every row of the catalogue of faults, on every mover
+faults: libucx model consul build build-faults ## every row of the catalogue of faults, on every mover
 	@go run ./integration/cmd/bars -run faults
 
 guard-matrix: build-faults ## each guard alone, without it, and none: whose markers come out, and who speaks

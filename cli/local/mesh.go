@@ -123,7 +123,7 @@ func (m *Mesh) start(ctx context.Context) error {
 		args := append([]string{"-model", m.Model, "-backend", m.Backend, "-pages", strconv.Itoa(b.Pages),
 			"-dir", m.BrokerDir(b.Name), "-admission-key", files.publicKey}, b.Args...)
 		if b.Mover != nil {
-			args = append(args, "-movers", "shm,ucx,grpc", "-fabric", fabric)
+			args = append([]string{"-movers", "shm,ucx,grpc", "-fabric", fabric}, args...) // which b.Args may change
 			m.movers[b.Name] = m.keepMover(b)
 		}
 		m.add("kvbroker", b.Name, b.Host, files, args)

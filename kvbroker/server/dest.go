@@ -327,9 +327,16 @@ func (d *destination) settle(p pull) error {
 	return err
 }
 
+// lookWithin is how long the second look waits for the worker to begin, so as not to take its cores: no longer, since the
+// sender keeps its pages until it has looked too.
+const lookWithin = 20 * time.Millisecond
+
 func (d *destination) lookAgain(p pull) error {
+	late := time.NewTimer(lookWithin)
+	defer late.Stop()
 	select {
 	case <-d.begun:
+	case <-late.C:
 	case <-d.ctx.Done():
 		return errs.Mark(context.Cause(d.ctx), errs.Unavailable)
 	}

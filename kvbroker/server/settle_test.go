@@ -84,3 +84,23 @@ func TestNothingIsSettledBeforeTheSenderHasLooked(t *testing.T) {
 		})
 	}
 }
+
+// A worker that never says that it has begun keeps its own pages, and none of the sender's.
+func TestTheSecondLookDoesNotWaitForTheWorker(t *testing.T) {
+	for _, m := range []meshv1.Mover{meshv1.Mover_MOVER_GRPC, shm} {
+		k := newPair(t, m)
+		r := newRequest(t, 190, 4, m)
+		dst, src := r.decode(t, k.d), r.prefill(t, k.p)
+		fill(t, k.p, src, r)
+		if _, err := dst.AwaitOwned(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		k.b0.baseline(t)
+		if err := dst.AwaitSettled(t.Context()); err != nil {
+			t.Errorf("%v: AwaitSettled after the looks = %v", m, err)
+		}
+		retire(t, src, true)
+		retire(t, dst, true)
+		k.baseline(t)
+	}
+}

@@ -21,13 +21,14 @@ const (
 	Local = "local"
 	GRPC  = "grpc"
 	SHM   = "shm"
+	UCX   = "ucx"
 )
 
 // Movers is all of them.
-func Movers() []string { return []string{Local, GRPC, SHM} }
+func Movers() []string { return []string{Local, GRPC, SHM, UCX} }
 
 // between are those that bring pages from one broker's pool to another's.
-func between() []string { return []string{GRPC, SHM} }
+func between() []string { return []string{GRPC, SHM, UCX} }
 
 // Case is one scenario of a row.
 type Case struct {
@@ -61,6 +62,11 @@ func Config(mover string) func(*local.Config) {
 		c.Decodes[0].Args = []string{"-self-prefill=-1"}
 		only := []string{"-movers", mover} // or the router would choose the fastest that both brokers have
 		c.Brokers = []local.Broker{{Name: "broker-p", Pages: 400, Args: only}, {Name: "broker-d", Pages: 400, Args: only}}
+		if mover == UCX {
+			for i := range c.Brokers {
+				c.Brokers[i].Mover = []string{"-transports", "posix,cma"}
+			}
+		}
 		if mover == Local {
 			c.Brokers = []local.Broker{{Name: "broker-p", Pages: 800}}
 			c.Decodes[0].Broker = "broker-p"
@@ -83,8 +89,8 @@ func Open(ctx context.Context, s scenario.Setup, mover string, change func(*loca
 			change(c)
 		}
 	})
-	if err == nil && mover == SHM {
-		m.Driver.Mover = meshv1.Mover_MOVER_SHM
+	if err == nil {
+		m.Driver.Mover = map[string]meshv1.Mover{GRPC: meshv1.Mover_MOVER_GRPC, Local: meshv1.Mover_MOVER_GRPC, SHM: meshv1.Mover_MOVER_SHM, UCX: meshv1.Mover_MOVER_UCX}[mover]
 	}
 	return m, err
 }

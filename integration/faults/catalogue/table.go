@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"leasehold.dev/integration/scenario"
 	"leasehold.dev/model/canary"
@@ -50,7 +51,29 @@ func Cases() []Case {
 	all = append(all, lifeCases()...)
 	all = append(all, tenantCases()...)
 	all = append(all, controlCases()...)
-	return append(all, testCases()...)
+	all = append(all, testCases()...)
+	for i := range all {
+		if _, not := notByUCX[all[i].Row+" "+all[i].Name]; not {
+			all[i].Movers = slices.DeleteFunc(slices.Clone(all[i].Movers), func(m string) bool { return m == UCX })
+		}
+	}
+	return all
+}
+
+// notByUCX are the scenarios that have no counterpart by ucx, or none yet, and why. Its own points (mover/offer, mover/landed,
+// mover/drained) are scripted in kvbroker/server, with real mover processes.
+var notByUCX = map[string]string{
+	"H3 a page is handed over twice":                                 "the mover process refuses the second, as invalid and not as corrupt",
+	"H3 a page is lost on the wire":                                  "pages do not pass mover/wire: a lost Sent is a silent peer, and ends with the deadline",
+	"H4 the Completion comes twice":                                  "fewer messages pass mover/wire, so the point meets another one",
+	"H6 two pages are swapped on their way":                          "each page says its place: the order in which they come means nothing",
+	"H6 two messages are swapped on the wire":                        "fewer messages pass mover/wire, so none is left to be swapped with",
+	"H6 a page of another tenant is sent":                            "its request is held at mover/wire between pages, which do not pass there",
+	"L5 the source lease expires before the last word":               "held at mover/wire between pages",
+	"L7 cancelled before the pages are said to be sent":              "held at mover/wire between pages",
+	"L4 prefill's broker is restarted":                               "the new broker is not ready before its new mover process is, for which the scenario does not wait",
+	"L11 a page of prefill's broker is written after it was cleared": "as L4",
+	"L3 decode is killed while it reads":                             "not looked into yet",
 }
 
 // WriteModel makes the canary model, over which the scenarios here run.

@@ -485,7 +485,7 @@ type PeerServiceClient interface {
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
 	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Settle, when the
-	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
+	// receiver's worker has begun its first step, or soon after -> the sender digests its pages at rest once more, and the stream ends: OK
 	// says that they are still what was sealed.
 	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
 	// With MOVER_UCX pages go between the mover processes of the two brokers, and only the other messages come here; Sent may
@@ -584,7 +584,7 @@ type PeerServiceServer interface {
 	// Pull reads one admission's pages. Content subtype "leasehold-raw": every message is one kind byte and a payload:
 	// 0 = a PullRequest/PullResponse in protobuf, 1 = part of a page {u32 place, u32 offset, bytes} (little endian).
 	// Order: Open -> Attached, then page parts in page order as pages seal, then Sent; Received -> Completion. Settle, when the
-	// receiver's worker has begun its first step -> the sender digests its pages at rest once more, and the stream ends: OK
+	// receiver's worker has begun its first step, or soon after -> the sender digests its pages at rest once more, and the stream ends: OK
 	// says that they are still what was sealed.
 	// With MOVER_SHM PullPages come instead of parts, and the receiver copies the pages itself.
 	// With MOVER_UCX pages go between the mover processes of the two brokers, and only the other messages come here; Sent may
