@@ -20,6 +20,7 @@ type flags struct {
 	checkShare                   float64
 	movers, host, fabric         string
 	copyThreads, pullLanes       uint
+	framing, dataListen          string
 }
 
 func parse(args []string) (*flags, error) {
@@ -40,6 +41,8 @@ func parse(args []string) (*flags, error) {
 	fs.StringVar(&f.fabric, "fabric", "", "`name` that is equal for brokers whose mover processes reach each other; empty: no ucx")
 	fs.UintVar(&f.copyThreads, "copy-threads", 0, "`threads` that copy and check moved pages at once (default: a quarter of the CPUs)")
 	fs.UintVar(&f.pullLanes, "pull-lanes", 1, "`connections` that the pages of a Pull by grpc come over at once")
+	fs.StringVar(&f.framing, "lane-framing", "raw", "`framing` of pages that come by grpc: raw, over bare connections to peers that serve them, or grpc")
+	fs.StringVar(&f.dataListen, "data-listen", "auto", "`address` to serve raw lanes on; auto: any port of the gRPC listener's host; empty: none are served")
 	if err := fs.Parse(args); err != nil {
 		return nil, err
 	}
@@ -51,6 +54,8 @@ func parse(args []string) (*flags, error) {
 		return nil, errs.New(errs.Invalid, "-model, -dir, -admission-key and -pages are needed")
 	case f.pullLanes < 1 || f.pullLanes > mover.MaxLanes:
 		return nil, errs.New(errs.Invalid, "-pull-lanes is %d, want 1 to %d", f.pullLanes, mover.MaxLanes)
+	case f.framing != "raw" && f.framing != "grpc":
+		return nil, errs.New(errs.Invalid, "-lane-framing: %q is neither raw nor grpc", f.framing)
 	case f.copyThreads > 1024:
 		return nil, errs.New(errs.Invalid, "-copy-threads is %d, at most 1024", f.copyThreads)
 	case f.pages > most || f.quota > most || f.quarantine > most || f.share > most:
@@ -84,5 +89,6 @@ func (f *flags) server() (server.Config, error) {
 		NumericsClass: layout.NumericsClass(f.backend), Pages: uint32(f.pages), Quota: uint32(f.quota), Share: uint32(f.share),
 		QuarantineCap: uint32(f.quarantine), AdmissionKey: key, CheckShare: f.checkShare,
 		Movers: movers, Host: host, Fabric: f.fabric, CopyThreads: int(f.copyThreads), PullLanes: int(f.pullLanes),
+		RawLanes: f.framing == "raw",
 	}, nil
 }

@@ -56,6 +56,13 @@ func Run(ctx context.Context, args []string) error {
 		}
 		c.Peers = all
 	}
+	c.Wire = wire{srv.Identity}
+	if err := listenData(f.dataListen, srv.Addr(), f.mesh.Advertise, f.mesh.Insecure, &c); err != nil {
+		return err
+	}
+	if c.Data != nil {
+		defer c.Data.Close()
+	}
 	b, err := server.New(c)
 	if err != nil {
 		return err

@@ -181,3 +181,40 @@ func changed(m any, f func([]byte) []byte) any {
 	}
 	return m
 }
+
+// faultyPages is how a raw lane sends its pages, with the point mover/wire: a page is its message. It is asked before the page
+// is read, so that a page that is held here holds up no end.
+func faultyPages(send func(place uint32, change func([]byte) []byte) error) func(place uint32) error {
+	var late []uint32 // goes out after the next
+	return func(place uint32) error {
+		var change func([]byte) []byte
+		var again []uint32
+		switch fault.At(fault.MoverWire) {
+		case fault.Drop:
+			return nil
+		case fault.Duplicate:
+			again = []uint32{place}
+		case fault.Reorder:
+			if late == nil {
+				late = []uint32{place}
+				return nil
+			}
+		case fault.Truncate:
+			change = func(b []byte) []byte { return b[:max(1, len(b)/2)] }
+		case fault.Corrupt:
+			change = func(b []byte) []byte {
+				b = bytes.Clone(b)
+				b[len(b)-1-fault.N(fault.MoverWire)%len(b)] ^= 0x10
+				return b
+			}
+		}
+		err := send(place, change)
+		for _, next := range append(late, again...) {
+			if err == nil {
+				err = send(next, nil)
+			}
+		}
+		late = nil
+		return err
+	}
+}

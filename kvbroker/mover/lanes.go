@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"net"
 	"sync"
 
 	"leasehold.dev/protos/errs"
@@ -26,6 +27,7 @@ const (
 type Lanes struct {
 	token     []byte
 	src       Source
+	raw       Holder // src as it is, of raw lanes; else nil
 	pageBytes uint32
 	queues    []chan uint32 // of places; closed after the last
 	over      chan struct{} // closed at the end, good or bad
@@ -34,9 +36,10 @@ type Lanes struct {
 	reads sync.RWMutex // held while page memory is read
 	mu    sync.Mutex
 	taken []bool
-	left  int   // lanes that have not sent all their pages
-	ended bool  // over is closed
-	err   error // why, when that was bad
+	conns map[net.Conn]struct{} // of raw lanes
+	left  int                   // lanes that have not sent all their pages
+	ended bool                  // over is closed
+	err   error                 // why, when that was bad
 }
 
 // NewLanes makes n lanes, 2 to MaxLanes, for the pages of src. Its methods Next, Complete and Settle are called by one goroutine
@@ -45,14 +48,19 @@ func NewLanes(n uint32, src Source, pageBytes uint32) (*Lanes, error) {
 	if n < 2 || n > MaxLanes {
 		return nil, errs.New(errs.Invalid, "pull: %d lanes, want 2 to %d", n, MaxLanes)
 	}
+	l := newLanes(n, src, pageBytes)
+	l.taken[0] = true // the Pull's own stream
+	return l, nil
+}
+
+func newLanes(n uint32, src Source, pageBytes uint32) *Lanes {
 	l := &Lanes{token: make([]byte, TokenSize), src: faultySource(src, pageBytes), pageBytes: pageBytes, queues: make([]chan uint32, n),
 		over: make(chan struct{}), sent: make(chan struct{}), taken: make([]bool, n), left: int(n)}
 	_, _ = rand.Read(l.token) // never fails
 	for i := range l.queues {
 		l.queues[i] = make(chan uint32, queued)
 	}
-	l.taken[0] = true // the Pull's own stream
-	return l, nil
+	return l
 }
 
 // Token is what a lane must present: only the Pull's receiver learns it.
@@ -74,8 +82,10 @@ func (l *Lanes) ServePull(stream ServerStream) (err error) {
 	}
 	pages := uint32(0)
 	dispatcher.Go(func() { pages = l.dispatch(ctx) })
-	if err := l.send(ctx, stream, 0); err != nil {
-		return err
+	if !l.Raw() {
+		if err := l.send(ctx, stream, 0); err != nil {
+			return err
+		}
 	}
 	select {
 	case <-l.sent:
@@ -93,19 +103,32 @@ func (l *Lanes) ServePull(stream ServerStream) (err error) {
 
 // Serve sends the pages of a further lane, each once. The error is Invalid for a lane that is not there or was served before.
 func (l *Lanes) Serve(stream ServerStream, lane uint32) error {
-	l.mu.Lock()
-	switch {
-	case lane < 1 || uint64(lane) >= uint64(len(l.queues)):
-		l.mu.Unlock()
-		return errs.New(errs.Invalid, "pull: lane %d of %d", lane, len(l.queues))
-	case l.taken[lane]:
-		l.mu.Unlock()
-		return errs.New(errs.Invalid, "pull: lane %d was opened before", lane)
+	if err := l.take(lane, nil); err != nil {
+		return err
 	}
-	l.taken[lane] = true
-	l.mu.Unlock()
 	if err := l.send(stream.Context(), faultyStream(stream), lane); err != nil {
 		return l.end(err)
+	}
+	return nil
+}
+
+// take makes a lane its caller's, c being the connection of a raw one.
+func (l *Lanes) take(lane uint32, c net.Conn) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.Raw() != (c != nil):
+		return errs.New(errs.Invalid, "pull: lane %d is raw: %v, the Pull's are: %v", lane, c != nil, l.Raw())
+	case uint64(lane) >= uint64(len(l.queues)):
+		return errs.New(errs.Invalid, "pull: lane %d of %d", lane, len(l.queues))
+	case l.taken[lane]:
+		return errs.New(errs.Invalid, "pull: lane %d was opened before", lane)
+	case l.ended:
+		return errs.New(errs.Unavailable, "pull: lane %d is opened after its end", lane)
+	}
+	l.taken[lane] = true
+	if c != nil {
+		l.conns[c] = struct{}{}
 	}
 	return nil
 }
@@ -177,12 +200,15 @@ func (l *Lanes) done() {
 	}
 }
 
-// end ends the Pull, waits for those who read pages, and returns the error with which it ended first.
+// end ends the Pull, closes raw lanes, waits for those who read pages, and returns the error with which it ended first.
 func (l *Lanes) end(err error) error {
 	l.mu.Lock()
 	if !l.ended {
 		l.ended, l.err = true, err
 		close(l.over)
+		for c := range l.conns { // who writes a page to one returns
+			Sever(c)
+		}
 	}
 	err = l.err
 	l.mu.Unlock()

@@ -25,6 +25,7 @@ type lanedPeer struct {
 	pull  func(*lanedPeer, ServerStream) error
 	lane  func(*lanedPeer, ServerStream, uint32) error
 	ended chan error // of the Pull
+	raw   bool
 
 	mu    sync.Mutex
 	lanes *Lanes
@@ -35,7 +36,13 @@ func (p *lanedPeer) Pull(s grpc.BidiStreamingServer[brokerv1.PullRequest, broker
 	if err != nil {
 		return errs.ToStatus(err)
 	}
-	l, err := NewLanes(open.Lanes, p.src, uint32(len(p.src.from[0])))
+	size := uint32(len(p.src.from[0]))
+	var l *Lanes
+	if p.raw {
+		l, err = NewRawLanes(open.Lanes, p.src, size)
+	} else {
+		l, err = NewLanes(open.Lanes, p.src, size)
+	}
 	if err != nil {
 		return errs.ToStatus(err)
 	}

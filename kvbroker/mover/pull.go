@@ -85,14 +85,22 @@ func (s *Stream) open(ctx context.Context, conn grpc.ClientConnInterface, open *
 		return errs.New(errs.Corrupt, "pull: the first answer is %T, want Attached", resp.Kind)
 	}
 	s.lanes.token = resp.GetAttached().LaneToken
-	if len(s.lanes.token) != TokenSize && open.Lanes > 1 {
+	if len(s.lanes.token) != TokenSize && (open.Lanes > 1 || open.RawLanes) {
 		return errs.New(errs.Corrupt, "pull: lane token of %d bytes, want %d", len(s.lanes.token), TokenSize)
 	}
 	return nil
 }
 
 // Close ends the Pull; before its Completion that is a cancel.
-func (s *Stream) Close() { s.stop() }
+func (s *Stream) Close() {
+	s.stop()
+	s.severAll()
+	s.lanes.mu.Lock()
+	defer s.lanes.mu.Unlock()
+	if s.lanes.late != nil {
+		s.lanes.late.Stop()
+	}
+}
 
 // send turns the bare io.EOF of a stream that the peer has ended into the peer's own error.
 func (s *Stream) send(m any) error {
@@ -116,13 +124,18 @@ func (s *Stream) receive(in *incoming) error {
 // nothing touches the pages any more, on either side.
 func (s *Stream) Receive(dst Destination, rx *transfer.Receiver) (*brokerv1.Completion, Moved, error) {
 	s.rx = rx
-	if len(s.lanes.streams) > 0 {
-		if err := rx.Split(uint32(len(s.lanes.streams)) + 1); err != nil {
+	n := len(s.lanes.raw)
+	if n == 0 {
+		n = len(s.lanes.streams) + 1
+	}
+	if n > 1 {
+		if err := rx.Split(uint32(n)); err != nil {
 			s.Close()
 			return nil, Moved{}, err
 		}
-		s.startLanes(dst)
 	}
+	s.startLanes(dst)
+	s.startRaw(dst)
 	r := reception{Stream: s, dst: dst}
 	for {
 		p, err := r.next()
@@ -181,6 +194,9 @@ func (r *reception) moved() Moved {
 func (r *reception) next() (p transfer.Progress, err error) {
 	resp := &brokerv1.PullResponse{}
 	in := &incoming{msg: resp, place: r.place}
+	if r.lanes.raw != nil {
+		in.place = nil // no part belongs here
+	}
 	switch err := receive(r.cs, in); {
 	case errors.Is(err, io.EOF):
 		return r.step(transfer.Ended{})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -17,11 +19,15 @@ import (
 type lanes struct {
 	token      []byte
 	streams    []grpc.ClientStream // of lane 1 and on
+	raw        []net.Conn          // of lane 0 and on, when lanes are raw
 	receptions []*reception
 	wait       sync.WaitGroup
 
 	mu    sync.Mutex // of the core, and of
 	first error      // with which the Pull ended
+	// broken is how a raw lane ended; late makes that the Pull's end if nothing else does.
+	broken error
+	late   *time.Timer
 }
 
 // openLane opens a lane after Attached. Its stream lives no longer than the Pull's ctx.
@@ -94,7 +100,7 @@ func (s *Stream) fail(err error) error {
 	}
 	err = s.lanes.first
 	s.lanes.mu.Unlock()
-	s.stop()
+	s.Close()
 	return err
 }
 
@@ -103,5 +109,8 @@ func (s *Stream) joinLanes() error {
 	s.lanes.wait.Wait()
 	s.lanes.mu.Lock()
 	defer s.lanes.mu.Unlock()
+	if s.lanes.first == nil {
+		return s.lanes.broken
+	}
 	return s.lanes.first
 }

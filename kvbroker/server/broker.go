@@ -53,6 +53,7 @@ type Broker struct {
 	carrier   *carrier                    // the mover process that is used; nil: none
 	carriers  map[lease.Attach]struct{}   // mover processes that are not gone
 	lanes     map[laneToken]laned
+	raw       limits
 	spent     spent
 	dirty     []lease.Zero  // proven pages that wait to be cleared
 	wake      chan struct{} // of the goroutine that clears them
@@ -121,6 +122,9 @@ func (b *Broker) start() (err error) {
 	b.wg.Go(b.clearPages)
 	b.wg.Go(b.acceptWorkers)
 	b.wg.Go(b.serveWorkers)
+	if b.cfg.Data != nil {
+		b.wg.Go(b.acceptRaw)
+	}
 	return nil
 }
 
@@ -187,6 +191,9 @@ func (b *Broker) Close() {
 	if b.attachLn != nil {
 		_ = b.attachLn.Close()
 	}
+	if b.cfg.Data != nil {
+		_ = b.cfg.Data.Close()
+	}
 	if b.workers != nil {
 		b.workers.Stop()
 	}
@@ -204,5 +211,6 @@ func (b *Broker) identity() *brokerv1.BrokerIdentity {
 		Name: b.cfg.Name, Instance: b.instance, Protocol: Protocol, LayoutHash: b.own.LayoutHash,
 		ModelRevision: b.own.ModelRevision, TokenizerRevision: b.cfg.TokenizerRevision[:],
 		NumericsClass: b.cfg.NumericsClass, PoolPages: b.cfg.Pages, Host: b.cfg.Host, RuntimeDir: b.cfg.Dir,
+		DataAddress: b.cfg.DataAddress,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"log/slog"
+	"net"
 	"os"
 	"runtime"
 	"slices"
@@ -43,6 +44,14 @@ type Peers interface {
 	More(name string, n int) []grpc.ClientConnInterface
 }
 
+// Wire makes connections between brokers for raw lanes, with the certificates of the PeerService.
+type Wire interface {
+	// Accept proves who has made a connection. Unless it is ok, names are not checked, which is for plain text on loopback only.
+	Accept(ctx context.Context, c net.Conn) (conn net.Conn, name string, ok bool, err error)
+	// Dial connects to the broker of that name.
+	Dial(ctx context.Context, name, address string) (net.Conn, error)
+}
+
 // Config of a broker. Name, Dir, Layout, the revisions, Pages and AdmissionKey are required.
 type Config struct {
 	Name     string // instance name in the registry
@@ -65,8 +74,15 @@ type Config struct {
 	// Host is equal for brokers that can map each other's pools. Empty: no shared memory.
 	Host string
 	// Fabric is equal for brokers whose mover processes reach each other. Empty: ucx is not used.
-	Fabric      string
-	PullLanes   int // connections that pages of a grpc Pull come over at once; default 1
+	Fabric    string
+	PullLanes int // connections that pages of a grpc Pull come over at once; default 1
+	// Wire makes raw lanes; nil: there are none, at either side. Data accepts those of others, who find it at DataAddress; nil:
+	// this broker serves none. The broker closes it.
+	Wire        Wire
+	Data        net.Listener
+	DataAddress string
+	RawLanes    bool // pages of a grpc Pull come over raw lanes, where the peer serves them
+
 	CopyThreads int // that copy and digest pages of Pulls at once; default: a quarter of the CPUs, at least 1
 
 	AdmissionKey ed25519.PublicKey
@@ -113,6 +129,9 @@ func (c *Config) complete() error {
 	}
 	if c.PullLanes > mover.MaxLanes {
 		return errs.New(errs.Invalid, "broker: %d lanes a Pull, at most %d", c.PullLanes, mover.MaxLanes)
+	}
+	if (c.Data != nil) != (c.DataAddress != "") || c.Wire == nil && (c.Data != nil || c.RawLanes) {
+		return errs.New(errs.Invalid, "broker: raw lanes need a wire, and a listener an address")
 	}
 	if c.CopyThreads <= 0 {
 		c.CopyThreads = max(1, runtime.GOMAXPROCS(0)/4)

@@ -20,12 +20,22 @@ type laned struct {
 	p     *parked
 }
 
-// serveLanes serves a parked Pull over so many lanes. When it returns, none of them reads pages any more.
-func (b *Broker) serveLanes(stream mover.ServerStream, p *parked, n uint32) error {
+// serveLanes serves a parked Pull over as many lanes as open asks for. When it returns, none of them reads pages any more.
+func (b *Broker) serveLanes(stream mover.ServerStream, p *parked, open *brokerv1.PullOpen) error {
+	n := open.Lanes
 	if _, _, pages := p.core.Want(); p.admission.Mover != meshv1.Mover_MOVER_GRPC || n > pages {
 		return errs.New(errs.Invalid, "pull: %d lanes for %d pages by mover %v", n, pages, p.admission.Mover)
 	}
-	l, err := mover.NewLanes(n, p, uint32(b.own.PageBytes))
+	var l *mover.Lanes
+	var err error
+	switch {
+	case !open.RawLanes:
+		l, err = mover.NewLanes(n, p, uint32(b.own.PageBytes))
+	case b.cfg.Data == nil:
+		err = errs.New(errs.Unavailable, "pull: this broker serves no raw lanes")
+	default:
+		l, err = mover.NewRawLanes(n, p, uint32(b.own.PageBytes))
+	}
 	if err != nil {
 		return err
 	}
@@ -63,11 +73,9 @@ func (b *Broker) serveLane(stream grpc.ServerStreamingServer[brokerv1.LaneRespon
 	if len(req.LaneToken) != mover.TokenSize {
 		return errs.New(errs.Invalid, "lane: token of %d bytes, want %d", len(req.LaneToken), mover.TokenSize)
 	}
-	b.mu.Lock()
-	l, ok := b.lanes[laneToken(req.LaneToken)]
-	b.mu.Unlock()
-	if !ok {
-		return errs.New(errs.Unavailable, "lane: no Pull has this token: it has ended, or never was")
+	l, err := b.lanesOf(laneToken(req.LaneToken))
+	if err != nil {
+		return err
 	}
 	if err := b.checkCaller(stream.Context(), l.p.admission.DecodeBroker); err != nil {
 		return err

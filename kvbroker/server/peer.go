@@ -78,8 +78,8 @@ func (b *Broker) servePull(stream grpc.BidiStreamingServer[brokerv1.PullRequest,
 	defer cancel()
 	start := time.Now()
 	switch {
-	case open.Lanes > 1:
-		err = b.serveLanes(bounded{stream, ctx}, p, open.Lanes)
+	case open.RawLanes || open.Lanes > 1:
+		err = b.serveLanes(bounded{stream, ctx}, p, open)
 	case a.Mover == shm:
 		err = mover.ServeShared(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
 	case a.Mover == ucx:

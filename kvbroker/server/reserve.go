@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"net"
 	"sync"
 	"time"
 
@@ -257,9 +258,25 @@ func (d *destination) pullBy(m meshv1.Mover, conn grpc.ClientConnInterface, peer
 	if m == ucx {
 		return d.openHauled(conn, open)
 	}
+	if d.b.cfg.RawLanes && peer.DataAddress != "" {
+		return d.pullRaw(conn, peer, open)
+	}
 	s, err := mover.Open(d.ctx, conn, open, d.b.peers.peers.More(peer.Name, d.b.cfg.PullLanes-1)...)
 	if err != nil {
 		return nil, err // not s: a nil stream would be a pull that is not nil
+	}
+	return s, nil
+}
+
+// pullRaw opens the Pull at peer with raw lanes. When that fails, the Pull does: pages never come another way than was asked for.
+func (d *destination) pullRaw(conn grpc.ClientConnInterface, peer *brokerv1.BrokerIdentity, open *brokerv1.PullOpen) (pull, error) {
+	s, err := mover.OpenRaw(d.ctx, conn, open, d.b.cfg.PullLanes, func(ctx context.Context) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(ctx, mover.RawLaneOpening)
+		defer cancel()
+		return d.b.cfg.Wire.Dial(ctx, peer.Name, peer.DataAddress)
+	})
+	if err != nil {
+		return nil, err
 	}
 	return s, nil
 }

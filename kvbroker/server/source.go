@@ -221,6 +221,17 @@ func (p *parked) Read(place, off uint32, dst []byte) error {
 	return nil
 }
 
+// Bytes implements [mover.Holder]: see Read.
+func (p *parked) Bytes(place uint32) ([]byte, error) {
+	page := p.toRead(place)
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	if p.err != nil {
+		return nil, p.err
+	}
+	return p.b.pool.Page(page), nil
+}
+
 // Complete implements [mover.Source]. It fails when the lease was not valid throughout: its end came through lose.
 func (p *parked) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
 	p.b.mu.Lock()

@@ -14,7 +14,11 @@ func (i *Identity) ServerCreds() credentials.TransportCredentials {
 	if i.dir == "" {
 		return newPlain()
 	}
-	return credentials.NewTLS(&tls.Config{
+	return credentials.NewTLS(i.serverTLS())
+}
+
+func (i *Identity) serverTLS() *tls.Config {
+	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
 		ClientAuth:             tls.RequireAnyClientCert,
 		SessionTicketsDisabled: true,
@@ -29,7 +33,7 @@ func (i *Identity) ServerCreds() credentials.TransportCredentials {
 			_, _, err := i.verify(cs, x509.ExtKeyUsageClientAuth)
 			return err
 		},
-	})
+	}
 }
 
 // ClientCreds accepts a server only if it is an instance of service, and the one named id unless id is empty.
@@ -37,7 +41,11 @@ func (i *Identity) ClientCreds(service, id string) credentials.TransportCredenti
 	if i.dir == "" {
 		return newPlain()
 	}
-	return credentials.NewTLS(&tls.Config{
+	return credentials.NewTLS(i.clientTLS(service, id))
+}
+
+func (i *Identity) clientTLS(service, id string) *tls.Config {
+	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
 		InsecureSkipVerify: true, // there is no host name to verify: VerifyConnection checks the chain and the SPIFFE id
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -57,7 +65,7 @@ func (i *Identity) ClientCreds(service, id string) credentials.TransportCredenti
 			}
 			return nil
 		},
-	})
+	}
 }
 
 func (i *Identity) verify(cs tls.ConnectionState, usage x509.ExtKeyUsage) (service, id string, err error) {

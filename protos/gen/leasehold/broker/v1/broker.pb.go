@@ -1576,9 +1576,10 @@ type BrokerIdentity struct {
 	TokenizerRevision []byte                 `protobuf:"bytes,6,opt,name=tokenizer_revision,json=tokenizerRevision,proto3" json:"tokenizer_revision,omitempty"`
 	NumericsClass     string                 `protobuf:"bytes,7,opt,name=numerics_class,json=numericsClass,proto3" json:"numerics_class,omitempty"`
 	PoolPages         uint32                 `protobuf:"varint,8,opt,name=pool_pages,json=poolPages,proto3" json:"pool_pages,omitempty"`
-	Epoch             uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`                             // of every lease of this instance: grows from one start of a broker to the next
-	Host              string                 `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`                               // brokers with an equal one can map each other's pools; empty: with none
-	RuntimeDir        string                 `protobuf:"bytes,11,opt,name=runtime_dir,json=runtimeDir,proto3" json:"runtime_dir,omitempty"` // where its attach socket is, for brokers of its host
+	Epoch             uint64                 `protobuf:"varint,9,opt,name=epoch,proto3" json:"epoch,omitempty"`                                // of every lease of this instance: grows from one start of a broker to the next
+	Host              string                 `protobuf:"bytes,10,opt,name=host,proto3" json:"host,omitempty"`                                  // brokers with an equal one can map each other's pools; empty: with none
+	RuntimeDir        string                 `protobuf:"bytes,11,opt,name=runtime_dir,json=runtimeDir,proto3" json:"runtime_dir,omitempty"`    // where its attach socket is, for brokers of its host
+	DataAddress       string                 `protobuf:"bytes,12,opt,name=data_address,json=dataAddress,proto3" json:"data_address,omitempty"` // host:port of its raw lanes; empty: it serves none
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1686,6 +1687,13 @@ func (x *BrokerIdentity) GetHost() string {
 func (x *BrokerIdentity) GetRuntimeDir() string {
 	if x != nil {
 		return x.RuntimeDir
+	}
+	return ""
+}
+
+func (x *BrokerIdentity) GetDataAddress() string {
+	if x != nil {
+		return x.DataAddress
 	}
 	return ""
 }
@@ -1989,9 +1997,10 @@ type PullOpen struct {
 	FromToken     uint32                 `protobuf:"varint,5,opt,name=from_token,json=fromToken,proto3" json:"from_token,omitempty"`
 	Rows          uint32                 `protobuf:"varint,6,opt,name=rows,proto3" json:"rows,omitempty"`
 	Pages         uint32                 `protobuf:"varint,7,opt,name=pages,proto3" json:"pages,omitempty"`
-	Lanes         uint32                 `protobuf:"varint,8,opt,name=lanes,proto3" json:"lanes,omitempty"`      // that the pages come over; 0: one, as it must be with MOVER_SHM or MOVER_UCX
-	Transfer      []byte                 `protobuf:"bytes,9,opt,name=transfer,proto3" json:"transfer,omitempty"` // MOVER_UCX: 16 random bytes that name the transfer to both mover processes
-	Address       []byte                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`  // MOVER_UCX: of the receiver's mover process
+	Lanes         uint32                 `protobuf:"varint,8,opt,name=lanes,proto3" json:"lanes,omitempty"`                        // that the pages come over; 0: one, as it must be with MOVER_SHM or MOVER_UCX
+	Transfer      []byte                 `protobuf:"bytes,9,opt,name=transfer,proto3" json:"transfer,omitempty"`                   // MOVER_UCX: 16 random bytes that name the transfer to both mover processes
+	Address       []byte                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`                    // MOVER_UCX: of the receiver's mover process
+	RawLanes      bool                   `protobuf:"varint,11,opt,name=raw_lanes,json=rawLanes,proto3" json:"raw_lanes,omitempty"` // all lanes are raw, and the stream carries no parts; with MOVER_GRPC only
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2094,6 +2103,13 @@ func (x *PullOpen) GetAddress() []byte {
 		return x.Address
 	}
 	return nil
+}
+
+func (x *PullOpen) GetRawLanes() bool {
+	if x != nil {
+		return x.RawLanes
+	}
+	return false
 }
 
 type PullSettle struct {
@@ -2300,7 +2316,7 @@ func (*PullResponse_Pages) isPullResponse_Kind() {}
 
 type PullAttached struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	LaneToken     []byte                 `protobuf:"bytes,1,opt,name=lane_token,json=laneToken,proto3" json:"lane_token,omitempty"` // 32 random bytes, with more than one lane: the Pull's further lanes present it
+	LaneToken     []byte                 `protobuf:"bytes,1,opt,name=lane_token,json=laneToken,proto3" json:"lane_token,omitempty"` // 32 random bytes, with more than one lane or raw ones: the Pull's lanes present it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3423,7 +3439,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\rprompt_digest\x18\f \x01(\fR\fpromptDigest\x12\x18\n" +
 	"\adigests\x18\r \x03(\fR\adigests\x12\x12\n" +
 	"\x04root\x18\x0e \x01(\fR\x04root\x12\x10\n" +
-	"\x03mac\x18\x0f \x01(\fR\x03mac\"\xe4\x02\n" +
+	"\x03mac\x18\x0f \x01(\fR\x03mac\"\x87\x03\n" +
 	"\x0eBrokerIdentity\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\binstance\x18\x02 \x01(\fR\binstance\x12\x1a\n" +
@@ -3439,7 +3455,8 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04host\x18\n" +
 	" \x01(\tR\x04host\x12\x1f\n" +
 	"\vruntime_dir\x18\v \x01(\tR\n" +
-	"runtimeDir\"K\n" +
+	"runtimeDir\x12!\n" +
+	"\fdata_address\x18\f \x01(\tR\vdataAddress\"K\n" +
 	"\x10HandshakeRequest\x127\n" +
 	"\x04from\x18\x01 \x01(\v2#.leasehold.broker.v1.BrokerIdentityR\x04from\"L\n" +
 	"\x11HandshakeResponse\x127\n" +
@@ -3454,7 +3471,7 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x04open\x18\x01 \x01(\v2\x1d.leasehold.broker.v1.PullOpenH\x00R\x04open\x12?\n" +
 	"\breceived\x18\x02 \x01(\v2!.leasehold.broker.v1.PullReceivedH\x00R\breceived\x129\n" +
 	"\x06settle\x18\x03 \x01(\v2\x1f.leasehold.broker.v1.PullSettleH\x00R\x06settleB\x06\n" +
-	"\x04kind\"\xbf\x02\n" +
+	"\x04kind\"\xdc\x02\n" +
 	"\bPullOpen\x12@\n" +
 	"\tadmission\x18\x01 \x01(\v2\".leasehold.mesh.v1.SignedAdmissionR\tadmission\x12\x16\n" +
 	"\x06secret\x18\x02 \x01(\fR\x06secret\x12#\n" +
@@ -3468,7 +3485,8 @@ const file_leasehold_broker_v1_broker_proto_rawDesc = "" +
 	"\x05lanes\x18\b \x01(\rR\x05lanes\x12\x1a\n" +
 	"\btransfer\x18\t \x01(\fR\btransfer\x12\x18\n" +
 	"\aaddress\x18\n" +
-	" \x01(\fR\aaddress\"\f\n" +
+	" \x01(\fR\aaddress\x12\x1b\n" +
+	"\traw_lanes\x18\v \x01(\bR\brawLanes\"\f\n" +
 	"\n" +
 	"PullSettle\":\n" +
 	"\fPullReceived\x12\x14\n" +
