@@ -28,11 +28,11 @@ var (
 		{"shm verified, of nixl read", []string{"shm"}, true, []string{"nixl_read"}, []int{32 << 10, 1 << 20}, 1.3},
 		{"ucx, of nixl at 1 MiB", []string{"ucx"}, false, []string{"nixl_read", "nixl_write"}, []int{1 << 20}, 0.9},
 		{"ucx, of nixl at 32 KiB", []string{"ucx"}, false, []string{"nixl_read", "nixl_write"}, []int{32 << 10}, 2},
-		{"grpc, of tcp on 1 connection", []string{"grpc_1"}, false, []string{"tcp_1"}, transferSizes, 0.7},
-		{"grpc, of tcp on 2 connections", []string{"grpc_2"}, false, []string{"tcp_2"}, transferSizes, 0.7},
-		{"grpc, of the best peer over tcp", []string{"grpc_1", "grpc_2"}, false, tcpPeers, transferSizes, 1.1},
-		{"grpc tls 1.3, of tls 1.3 on 1 connection", []string{"grpc_tls_1"}, false, []string{"tls13_1"}, transferSizes, 0.8},
-		{"grpc tls 1.3, of tls 1.3 on 2 connections", []string{"grpc_tls_2"}, false, []string{"tls13_2"}, transferSizes, 0.8},
+		{"grpc, of tcp on 1 connection", []string{"grpc_1", "grpc_raw_1"}, false, []string{"tcp_1"}, transferSizes, 0.7},
+		{"grpc, of tcp on 2 connections", []string{"grpc_2", "grpc_raw_2"}, false, []string{"tcp_2"}, transferSizes, 0.7},
+		{"grpc, of the best peer over tcp", []string{"grpc_1", "grpc_2", "grpc_raw_1", "grpc_raw_2"}, false, tcpPeers, transferSizes, 1.1},
+		{"grpc tls 1.3, of tls 1.3 on 1 connection", []string{"grpc_tls_1", "grpc_raw_tls_1"}, false, []string{"tls13_1"}, transferSizes, 0.8},
+		{"grpc tls 1.3, of tls 1.3 on 2 connections", []string{"grpc_tls_2", "grpc_raw_tls_2"}, false, []string{"tls13_2"}, transferSizes, 0.8},
 	}
 )
 
@@ -43,11 +43,12 @@ type transferVerdict struct {
 	AtLeast float64            `json:"at_least"`
 	Ratio   float64            `json:"ratio"`
 	Ratios  map[string]float64 `json:"ratios,omitempty"`  // by page size: the median of the runs' ratios
+	Ways    map[string]string  `json:"ways,omitempty"`    // by page size: which of ours it was, where there are several
 	Missing string             `json:"missing,omitempty"` // rows that were not measured, or failed
 }
 
 func (b transferBar) judge(rows []haul.Row) transferVerdict {
-	v := transferVerdict{Bar: b.name, AtLeast: b.atLeast, Ratios: map[string]float64{}}
+	v := transferVerdict{Bar: b.name, AtLeast: b.atLeast, Ratios: map[string]float64{}, Ways: map[string]string{}}
 	var missing []string
 	for _, size := range b.sizes {
 		ours, peer := best(rows, size, b.ours), best(rows, size, b.peers)
@@ -58,6 +59,9 @@ func (b transferBar) judge(rows []haul.Row) transferVerdict {
 		rate := ours.Runs
 		if b.verified {
 			rate = ours.Proofs
+		}
+		if len(b.ours) > 1 {
+			v.Ways[pageSize(size)] = ours.Way
 		}
 		n := ratio(rate, peer.Runs)
 		if v.Ratios[pageSize(size)] = n; len(v.Ratios) == 1 || n < v.Ratio {

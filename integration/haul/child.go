@@ -107,9 +107,12 @@ type Options struct {
 type Address struct {
 	Net  string `json:"net,omitempty"`  // host:port, or a path
 	Cert []byte `json:"cert,omitempty"` // DER, of a TLS server
-	File string `json:"file,omitempty"` // the pool, to be opened for reading
-	PID  int    `json:"pid"`
-	Base uint64 `json:"base"` // of the pool in its memory
+	// Data and DataCert are the same of raw lanes.
+	Data     string `json:"data,omitempty"`
+	DataCert []byte `json:"data_cert,omitempty"`
+	File     string `json:"file,omitempty"` // the pool, to be opened for reading
+	PID      int    `json:"pid"`
+	Base     uint64 `json:"base"` // of the pool in its memory
 }
 
 // startSending starts this program again as the source's process.

@@ -16,6 +16,7 @@ func TestEveryWayBringsThePages(t *testing.T) {
 	for _, l := range []Load{{PageBytes: 32 << 10, Bytes: 8 << 20}, {PageBytes: 1_474_560, Bytes: 16 << 20}, {PageBytes: 1 << 20, Bytes: 8 << 20, InOrder: true}} {
 		rows := Measure(t.Context(), l, Memcpy(1), Memcpy(2), ReadV(), Stream(Options{Conns: 1}), Stream(Options{Conns: 2}),
 			Stream(Options{TLS: true, Conns: 2}), Ours("grpc", "grpc", Options{Conns: 1}), Ours("grpc_2", "grpc", Options{Conns: 2}), Ours("grpc_tls", "grpc", Options{TLS: true, Conns: 2}),
+			Ours("grpc_raw", "grpc_raw", Options{Conns: 1}), Ours("grpc_raw_2", "grpc_raw", Options{Conns: 2}), Ours("grpc_raw_tls", "grpc_raw", Options{TLS: true, Conns: 2}),
 			Ours("shm", "shm", Options{}), Ours("shm_copy", "shm_copy", Options{}))
 		for _, r := range rows {
 			if r.Error != "" || len(r.Runs) != Runs || r.Moved <= 0 || r.Most < r.Least {

@@ -39,10 +39,15 @@ func (p *grpcPeer) Pull(stream grpc.BidiStreamingServer[brokerv1.PullRequest, br
 		return errs.ToStatus(err)
 	}
 	size := uint32(p.s.Load.PageBytes)
-	if open.Lanes < 2 {
+	var l *mover.Lanes
+	switch {
+	case open.RawLanes:
+		l, err = mover.NewRawLanes(open.Lanes, src, size)
+	case open.Lanes > 1:
+		l, err = mover.NewLanes(open.Lanes, src, size)
+	default:
 		return errs.ToStatus(mover.Serve(stream, src, size))
 	}
-	l, err := mover.NewLanes(open.Lanes, src, size)
 	if err != nil {
 		return errs.ToStatus(err)
 	}
@@ -60,6 +65,10 @@ func (p *grpcPeer) Lane(req *brokerv1.LaneRequest, stream grpc.ServerStreamingSe
 }
 
 func serveGRPC(_ context.Context, o Options, s *Sources) (Address, func(), error) {
+	return servePeer(o, &grpcPeer{s: s})
+}
+
+func servePeer(o Options, p *grpcPeer) (Address, func(), error) {
 	var a Address
 	opts := append(rpc.BulkServer(), grpc.WaitForHandlers(true))
 	if o.TLS {
@@ -76,7 +85,7 @@ func serveGRPC(_ context.Context, o Options, s *Sources) (Address, func(), error
 	}
 	a.Net = ln.Addr().String()
 	srv := grpc.NewServer(opts...)
-	brokerv1.RegisterPeerServiceServer(srv, &grpcPeer{s: s})
+	brokerv1.RegisterPeerServiceServer(srv, p)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = srv.Serve(ln) }()
 	return a, func() { srv.Stop(); <-done }, nil
@@ -118,6 +127,10 @@ func (p *grpcPuller) Pull(ctx context.Context, open *brokerv1.PullOpen, rx *tran
 	if err != nil {
 		return Pulled{}, err
 	}
+	return p.receive(s, rx)
+}
+
+func (p *grpcPuller) receive(s *mover.Stream, rx *transfer.Receiver) (Pulled, error) {
 	to := &landed{Pages: p.to}
 	c, _, err := s.Receive(to, rx)
 	return Pulled{Completion: c, Landed: time.Unix(0, to.last.Load()), End: s.End}, err

@@ -63,6 +63,9 @@ func (s *Source) Read(place, off uint32, dst []byte) error {
 	return nil
 }
 
+// Bytes implements mover.Holder.
+func (s *Source) Bytes(place uint32) ([]byte, error) { return s.of.Place(int(place)), nil }
+
 // Complete implements mover.Source.
 func (s *Source) Complete(pages uint32, size uint64) (*brokerv1.Completion, error) {
 	send, err := s.core.Step(transfer.Received{Pages: pages, Bytes: size})
