@@ -22,6 +22,7 @@ func TestParse(t *testing.T) {
 		"an argument":          append(good[:11:11], "extra"),
 		"an unknown flag":      append(good[:11:11], "-fast"),
 		"no lane":              append(good[:11:11], "-pull-lanes", "0"),
+		"an unknown framing":   append(good[:11:11], "-lane-framing", "http"),
 		"17 lanes":             append(good[:11:11], "-pull-lanes", "17"),
 		"a share of 2^27":      append(good[:11:11], "-fair-share", "134217728"),
 		"a pool of 2^27 pages": append(good[:11:11], "-pages", "134217728"),

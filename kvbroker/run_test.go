@@ -145,15 +145,17 @@ func (w *world) attach(t *testing.T, dir, worker string) *client.Client {
 }
 
 func TestPagesMoveBetweenProcessesOverTLS(t *testing.T) {
-	for _, lanes := range []string{"1", "2"} {
-		t.Run(lanes+" lanes", func(t *testing.T) { pagesMove(t, lanes) })
+	for _, framing := range []string{"raw", "grpc"} {
+		for _, lanes := range []string{"1", "2"} {
+			t.Run(framing+", "+lanes+" lanes", func(t *testing.T) { pagesMove(t, framing, lanes) })
+		}
 	}
 }
 
-func pagesMove(t *testing.T, lanes string) {
+func pagesMove(t *testing.T, framing, lanes string) {
 	w := newWorld(t)
 	dir0, _ := w.broker(t, "b0", "4")
-	dir1, addr1 := w.broker(t, "b1", "6", "-pull-lanes", lanes)
+	dir1, addr1 := w.broker(t, "b1", "6", "-pull-lanes", lanes, "-lane-framing", framing)
 	p, d := w.attach(t, dir0, "p0"), w.attach(t, dir1, "d0")
 	info := d.Info()
 
@@ -291,6 +293,8 @@ func TestRunRefuses(t *testing.T) {
 		{"a file that is no key", "-admission-key", w.model, errs.Invalid},
 		{"a directory open to others", "-dir", wide, errs.Denied},
 		{"a share over 1", "-check-share", "2", errs.Invalid},
+		{"raw lanes in plain text for other hosts", "-data-listen", "0.0.0.0:0", errs.Invalid},
+		{"raw lanes on no address", "-data-listen", "127.0.0.1", errs.Invalid},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := []string{"-insecure", "-log-level", "error"}

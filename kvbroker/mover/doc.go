@@ -2,7 +2,8 @@
 // destination. The receiver pulls.
 //
 // Three movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
-// sending side; with more connections, its pages come over a lane on each ([Lanes]). The shm mover ([OpenShared], [ServeShared]) is for two brokers of one host: the same stream says where a
+// sending side; with more connections, its pages come over a lane on each ([Lanes]), or over raw
+// lanes ([OpenRaw], [NewRawLanes]). The shm mover ([OpenShared], [ServeShared]) is for two brokers of one host: the same stream says where a
 // sealed page lies, and the receiver copies it from the sender's pool, which it has mapped read-only. The local mover
 // ([OpenLocal]) has both sides in one broker and moves no byte.
 //
@@ -27,6 +28,16 @@
 // over it. The first error of any lane ends all of them and the Pull, at both sides: the sender reads no page after ServePull has
 // returned, though a lane's handler may still wait for its transport; the receiver's goroutines end before Receive does. The
 // sender's word that all is sent counts when each lane has ended with its last page.
+//
+// # Raw lanes
+//
+// A raw lane is a connection without gRPC: the receiver dials it after Attached and sends a [Preamble]; the sender writes each page
+// whole, behind a header of place and length, from the memory it lies in, and marks the lane's end. The receiver steps the core
+// with the header before it reads a byte, and reads the page into its memory: nothing of ours copies it. With raw lanes the
+// stream carries no page, and lane 0 is a raw one too. Everything else is as with lanes.
+//
+// A Write reads page memory for as long as the receiver lets it wait, so the end of a Pull first closes the connections, which ends
+// each Write, and then waits for them. A lane that breaks does not say why: the receiver waits a second for the stream, which does.
 //
 // The movers check order and sizes only. Whether the pages are the right ones is for package transfer to say.
 package mover
