@@ -52,7 +52,7 @@ func (b *Broker) visit(ctx context.Context, peer *brokerv1.BrokerIdentity) (*nei
 	n.users++
 	v.mu.Unlock()
 	if first {
-		b.meet(ctx, n, peer)
+		b.meet(n, peer)
 	}
 	select {
 	case <-n.met:
@@ -67,9 +67,9 @@ func (b *Broker) visit(ctx context.Context, peer *brokerv1.BrokerIdentity) (*nei
 	return n, nil
 }
 
-// meet is the first visit.
-func (b *Broker) meet(ctx context.Context, n *neighbour, peer *brokerv1.BrokerIdentity) {
-	ctx, cancel := context.WithTimeout(ctx, meetTimeout)
+// meet is the first visit. It is for all who come: the end of the Pull that came first does not end it.
+func (b *Broker) meet(n *neighbour, peer *brokerv1.BrokerIdentity) {
+	ctx, cancel := context.WithTimeout(b.ctx, meetTimeout)
 	defer cancel()
 	n.err = b.attachTo(ctx, n, peer)
 	if n.err != nil {

@@ -33,7 +33,7 @@ const (
 )
 
 // ways are the transports that are tested between processes of this host.
-var ways = []Options{{Transports: []string{"posix"}}, {Transports: []string{"posix", "cma"}}, {Transports: []string{"sysv"}},
+var ways = []Options{{Transports: []string{"posix"}}, {Transports: []string{"posix", "cma"}},
 	{Transports: []string{"tcp"}, PlainTCP: true}}
 
 // rig is a Mover here and one in a child, each with its pool.
