@@ -302,6 +302,7 @@ func overRogue(t *testing.T, mover string, all []lie) {
 		}
 		t.Cleanup(func() { proxy.Close() })
 		c.Brokers[0].Args = []string{"-advertise", proxy.Addr}
+		c.Brokers[1].Args = append(c.Brokers[1].Args, "-lane-framing", "grpc") // raw lanes would go past the rogue
 	})
 	a, err := st.Process("kvbroker/broker-p").Addr(t.Context())
 	if err != nil {
