@@ -77,13 +77,13 @@ func (b *Broker) servePull(stream grpc.BidiStreamingServer[brokerv1.PullRequest,
 	ctx, cancel := context.WithDeadline(stream.Context(), deadlineOf(a))
 	defer cancel()
 	start := time.Now()
-	switch {
-	case open.RawLanes || open.Lanes > 1:
-		err = b.serveLanes(bounded{stream, ctx}, p, open)
+	switch { // the admission says how, and the receiver no more than over how many lanes
 	case a.Mover == shm:
 		err = mover.ServeShared(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
 	case a.Mover == ucx:
 		err = b.serveHauled(bounded{stream, ctx}, p, open)
+	case open.RawLanes || open.Lanes > 1:
+		err = b.serveLanes(bounded{stream, ctx}, p, open)
 	default:
 		err = mover.Serve(bounded{stream, ctx}, p, uint32(b.own.PageBytes))
 	}

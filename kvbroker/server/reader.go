@@ -67,7 +67,7 @@ func (b *Broker) newReader(c *attach.Conn) (*reader, error) {
 	r := &reader{name: c.Worker, instance: string(c.Reader), conn: c, replaced: make(chan struct{})}
 	old := b.readers[r.instance]
 	switch {
-	case old != nil && (old.conn.Peer.PID != c.Peer.PID || !old.conn.Alive()):
+	case old != nil && (c.Peer.PID <= 0 || old.conn.Peer.PID != c.Peer.PID || !old.conn.Alive()):
 		return nil, errs.New(errs.Denied, "attach: instance %x is another process's", c.Reader)
 	case old == nil && len(b.readers) >= maxReaders:
 		return nil, errs.New(errs.Exhausted, "attach: %d readers, at most %d", len(b.readers), maxReaders)
@@ -102,10 +102,8 @@ func (b *Broker) readerGone(r *reader) {
 	b.cfg.Log.Info("reader process gone", "broker", r.name)
 }
 
-// readerOf is the attached process of the broker that opens a Pull by shared memory.
+// readerOf is the attached process of the broker that opens a Pull by shared memory. Callers hold mu.
 func (b *Broker) readerOf(name string, instance []byte) (*reader, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	r := b.readers[string(instance)]
 	if r == nil || r.name != name {
 		return nil, errs.New(errs.Unavailable, "pull: broker %q has not attached to read this pool", name)

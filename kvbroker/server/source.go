@@ -48,18 +48,11 @@ type parked struct {
 
 // park makes the Pull of an admission known, before its source lease exists.
 func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) (*parked, error) {
-	var r *reader
-	if a.Mover == shm {
-		var err error
-		if r, err = b.readerOf(a.DecodeBroker, open.FromInstance); err != nil {
-			return nil, err
-		}
-	}
 	core, err := transfer.NewSource(b.own, a, open)
 	if err != nil {
 		return nil, err
 	}
-	p := &parked{b: b, admission: a, local: local, reader: r, to: open.FromInstance, secret: open.Secret, core: core, changed: make(chan struct{}, 1)}
+	p := &parked{b: b, admission: a, local: local, to: open.FromInstance, secret: open.Secret, core: core, changed: make(chan struct{}, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if why := b.table.Draining(); why != "" {
@@ -68,6 +61,11 @@ func (b *Broker) park(a *meshv1.Admission, open *brokerv1.PullOpen, local bool) 
 	id := lease.Admission(a.Id)
 	if b.parked[id] != nil || b.undrained[id] != nil {
 		return nil, errs.New(errs.Invalid, "pull: admission %s has a Pull", id)
+	}
+	if a.Mover == shm { // under the same lock: a reader that attaches again takes its Pulls with it
+		if p.reader, err = b.readerOf(a.DecodeBroker, open.FromInstance); err != nil {
+			return nil, err
+		}
 	}
 	b.parked[id] = p
 	if !local {
