@@ -363,7 +363,7 @@ func (d *destination) unchanged() error {
 		if err != nil {
 			return err
 		}
-		if true {
+		if f == *d.found[place] {
 			continue
 		}
 		if _, err := d.moved(); err != nil { // its end let others have the page
