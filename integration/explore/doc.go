@@ -8,7 +8,7 @@
 // Two brokers with 2 to 4 pages each, a prefill and a decode worker, a router, requests of two tenants. What is not a core
 // is written here, small, by the duties that lease/doc.go and server/doc.go state: ids are minted once, tags are written
 // before anything else of a step, movers are counted before the first byte and after the last, digests are taken from pages
-// at rest. A page holds a word about what was written to it, by whom and for which place, instead of KV; its digest is a
+// that have landed, and from pages at rest before a token leaves. A page holds a word about what was written to it, by whom and for which place, instead of KV; its digest is a
 // function of that word.
 //
 // Everything that waits is an action of its own: a kernel that has passed its tag check and has not written yet, a message

@@ -15,6 +15,7 @@
 //   - Retire every lease, however it ended, and only when no kernel will touch its pages again. It is the proof that
 //     lets the broker clear them; until then they stay in quarantine, charged to their tenant.
 //   - A destination's pages can be read only through an [Owned], and only [Lease.AwaitOwned] makes one.
+//   - What was computed from them leaves the worker only after [Lease.AwaitSettled], and the lease is retired after it.
 //
 // All methods may be called concurrently. Errors carry a kind of package errs.
 package client

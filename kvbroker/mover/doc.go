@@ -1,16 +1,17 @@
 // Package mover moves the pages of one admission from the broker that holds the source lease to the one that holds the
 // destination. The receiver pulls.
 //
-// Three movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
-// sending side; with more connections, its pages come over a lane on each ([Lanes]), or over raw
-// lanes ([OpenRaw], [NewRawLanes]). The shm mover ([OpenShared], [ServeShared]) is for two brokers of one host: the same stream says where a
-// sealed page lies, and the receiver copies it from the sender's pool, which it has mapped read-only. The local mover
-// ([OpenLocal]) has both sides in one broker and moves no byte.
+// Four movers are here. The grpc mover is a stream between two brokers: [Open] on the receiving side, [Serve] on the
+// sending side; with more connections, its pages come over a lane on each ([Lanes]), or over raw lanes ([OpenRaw],
+// [NewRawLanes]). The shm mover ([OpenShared], [ServeShared]) is for two brokers of one host: the same stream says where a sealed page lies, and the receiver copies it from the sender's pool, which it has mapped read-only. The local mover
+// ([OpenLocal]) has both sides in one broker and moves no byte. The ucx mover ([OpenHauled], [ServeHauled]) has pages brought by
+// the two brokers' mover processes; the stream carries the rest.
 //
 // # Sending side
 //
 // The source of pages is a [Source]: Serve asks it for the next sealed page, copies the page part by part into send
-// buffers, and asks it for the Completion once the receiver has said what it got. Page memory is read only inside
+// buffers, and asks it for the Completion once the receiver has said what it got, and for its second look when the receiver
+// asks for that. Page memory is read only inside
 // Source.Read; a send buffer that the transport never gives back is memory lost to the collector, not a page held.
 //
 // # Receiving side

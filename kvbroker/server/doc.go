@@ -16,7 +16,8 @@
 //     that touches pages has returned.
 //   - A page is cleared, then Zeroed is stepped, then it can be granted.
 //   - A destination's pages get tags only by Verified, and that is stepped only after [transfer.Verify] has passed over
-//     digests that were taken from the pages at rest.
+//     digests that were taken from the pages once they had landed. Then both brokers look at theirs at rest once more, and
+//     AwaitSettled answers only after both have; the source's Pull ends, and lets its pages go, after its own look.
 //   - A lease whose worker never heard of it is retired by the shell; any other only by its worker, or by the exit of
 //     its worker's process.
 //
