@@ -28,7 +28,7 @@ func parse(args []string) (c Config, err error) {
 	fs.StringVar(&backend, "backend", layout.CPU, "back end of the workers: cpu, ref or ref-f32")
 	fs.StringVar(&c.Dir, "dir", "", "runtime `directory` of the broker")
 	fs.StringVar(&c.Name, "name", "mover", "`name` at the broker")
-	fs.StringVar(&transports, "transports", "posix,cma", "UCX's `transports` that may be used, separated by commas: rc, cuda_copy, cuda_ipc, posix, cma")
+	fs.StringVar(&transports, "transports", "posix,cma", "UCX's `transports` that may be used, separated by commas: rc, cuda_copy, cuda_ipc, sysv, posix, cma")
 	fs.BoolVar(&c.PlainTCP, "insecure-tcp", false, "allow transport tcp, in plain text: for tests")
 	fs.StringVar(&c.TCPDevice, "insecure-tcp-device", "", "network `interface` that transport tcp goes over (default: lo)")
 	fs.IntVar(&c.Digesters, "digest-threads", 1, "`threads` that digest pages")

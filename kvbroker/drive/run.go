@@ -94,8 +94,8 @@ func (c Config) serve(ctx context.Context, s *attach.Session, m *ucx.Mover, hell
 		return errs.Mark(err, errs.Internal)
 	}
 	defer conn.Close()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	stream, err := moverv1.NewMoverServiceClient(conn).Drive(ctx)
 	if err != nil {
 		return errs.FromStatus(err)
@@ -108,14 +108,17 @@ func (c Config) serve(ctx context.Context, s *attach.Session, m *ucx.Mover, hell
 	var wg sync.WaitGroup
 	wg.Go(func() { t.events(ctx) })
 	wg.Go(func() {
-		defer stop()
+		defer stop(nil)
 		select {
 		case <-s.Closed():
 		case <-ctx.Done():
 		}
 	})
 	err = t.commands()
-	stop()
+	stop(err)
 	wg.Wait()
+	if why := context.Cause(ctx); errs.KindOf(why) == errs.Unavailable { // what ended the stream from here
+		return why
+	}
 	return err
 }

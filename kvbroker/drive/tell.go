@@ -19,7 +19,7 @@ type driveStream = grpc.BidiStreamingClient[moverv1.DriveRequest, moverv1.DriveR
 type teller struct {
 	stream driveStream
 	m      *ucx.Mover
-	stop   context.CancelFunc
+	stop   context.CancelCauseFunc
 
 	mu sync.Mutex // of what is sent
 }
@@ -34,20 +34,24 @@ func send(stream driveStream, r *moverv1.DriveRequest) error {
 
 // events tells the broker what happens, until ctx or the stream ends.
 func (t *teller) events(ctx context.Context) {
-	defer t.stop()
 	for {
 		list, err := t.m.Next(ctx)
 		if err != nil {
+			t.stop(nil)
 			return
 		}
 		t.mu.Lock()
 		for _, e := range list {
+			if _, stuck := e.(ucx.Stuck); stuck {
+				err = errs.New(errs.Unavailable, "mover: nothing reaches this process any more, not even from itself: a sender was killed while it wrote to it")
+			}
 			if r := faulty(message(e)); r != nil && err == nil {
 				err = t.stream.Send(r)
 			}
 		}
 		t.mu.Unlock()
 		if err != nil {
+			t.stop(err)
 			return
 		}
 	}

@@ -23,6 +23,7 @@ type core struct {
 	peers     map[string]*peer
 	posted    int     // receives without an end
 	backlog   []offer // taken, and not yet posted
+	life      life
 
 	commands []command
 	digests  []digest
@@ -50,6 +51,7 @@ const (
 	receive                        // message of handle into page
 	release                        // message of handle
 	closing                        // endpoint
+	probe                          // a message to oneself
 )
 
 type command struct {

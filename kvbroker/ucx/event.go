@@ -29,6 +29,8 @@ type (
 		Place uint32
 		Err   error
 	}
+	// Stuck says that nothing reaches this Mover any more, not even from itself: its process is to end. Once.
+	Stuck struct{}
 	// Drained answers an End: no operation of the transfer is left, and there will be none.
 	Drained struct{ ID ID }
 )
@@ -37,6 +39,7 @@ func (Landed) event()  {}
 func (Sent) event()    {}
 func (Failed) event()  {}
 func (Drained) event() {}
+func (Stuck) event()   {}
 
 // Counts is what a Mover has done since it was opened.
 type Counts struct {

@@ -33,7 +33,7 @@ func (m *Mover) loop() {
 			continue
 		}
 		if len(commands) == 0 {
-			m.sleep()
+			m.sleep(time.Now())
 		}
 	}
 	m.left = m.w.free()
@@ -75,14 +75,15 @@ func (m *Mover) open(e *endpoint) {
 
 func (m *Mover) byNumber(n int64) *endpoint { return m.endpoints[n] }
 
-// sleep waits for the peer or for wake.
-func (m *Mover) sleep() {
+// sleep waits for the peer or for wake, or until it is time to look again whether anything can come at all.
+func (m *Mover) sleep(now time.Time) {
 	m.asleep.Store(true)
 	m.mu.Lock()
-	work := len(m.core.commands) > 0 || m.closed
+	most := m.core.look(now)
+	work := m.flush() || m.closed
 	m.mu.Unlock()
 	if !work {
-		m.w.wait()
+		m.w.wait(most)
 	}
 	m.asleep.Store(false)
 }

@@ -2,7 +2,11 @@
 
 package ucx
 
-import "leasehold.dev/protos/errs"
+import (
+	"time"
+
+	"leasehold.dev/protos/errs"
+)
 
 // Built says whether UCX is in this program.
 const Built = false
@@ -22,7 +26,7 @@ func (*worker) open(string) int64                      { return -1 }
 func (*worker) submit(list []command) int              { return len(list) }
 func (*worker) poll(int) int                           { return 0 }
 func (*worker) tell(int, *core, func(int64) *endpoint) {}
-func (*worker) wait()                                  {}
+func (*worker) wait(time.Duration)                     {}
 func (*worker) signal()                                {}
 func (*worker) free() int                              { return 0 }
 

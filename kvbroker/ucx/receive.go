@@ -67,6 +67,7 @@ func (c *core) expect(e Expectation) error {
 
 // message takes the offer of length bytes. Whole says that it was an offer; else it is over already, and no handle is there.
 func (c *core) message(b [headerSize]byte, length, handle uint64, whole bool) {
+	c.heard()
 	h := headerIn(b)
 	t := c.transfers[h.id]
 	if t == nil || t.in == nil {

@@ -14,7 +14,7 @@ import (
 var transports = map[string]bool{
 	"rc": true, "rc_verbs": true, "rc_mlx5": true, // reliable connections of InfiniBand and RoCE
 	"cuda_copy": true, "cuda_ipc": true,
-	"posix": true, "cma": true, // shared memory of one host, one uid; with sysv a sender that came after a killed one was not always met
+	"sysv": true, "posix": true, "cma": true, // shared memory of one host, one uid
 	"self": true,
 }
 
@@ -48,7 +48,7 @@ func known() string { return strings.Join(slices.Sorted(maps.Keys(transports)), 
 // lane at all with endpoints that do.
 func environment(list []string) map[string]string {
 	env := map[string]string{}
-	for t, k := range map[string]string{"posix": "UCX_POSIX_ERROR_HANDLING", "cma": "UCX_CMA_MEMORY_INVALIDATE"} {
+	for t, k := range map[string]string{"sysv": "UCX_SYSV_ERROR_HANDLING", "posix": "UCX_POSIX_ERROR_HANDLING", "cma": "UCX_CMA_MEMORY_INVALIDATE"} {
 		if slices.Contains(list, t) {
 			env[k] = "y"
 		}

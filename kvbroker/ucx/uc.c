@@ -10,6 +10,7 @@
 
 enum {
   AM_ID = 1,
+  PROBE_ID = 2,
   SLAB = 64,  // nodes that are allocated together
   SLACK = 4096, // zeros after an address: UCX reads one without being told its length
   BATCH = 4,  // rounds of progress after the first event of a poll: more come in one call, and none waits long
@@ -46,6 +47,9 @@ struct uc {
   size_t nslabs;
   endpoint **eps;
   uint32_t neps;
+  ucp_ep_h self; // opened with the first probe
+  node probe;    // its event
+  int probing;
 };
 
 static node *take(uc *u) {
@@ -91,6 +95,25 @@ static ucs_status_t came(void *arg, const void *header, size_t hl, void *data, s
   tell(n);
   if (n->ev.kind == UC_MESSAGE) return UCS_INPROGRESS;
   return rndv ? UCS_ERR_REJECTED : UCS_OK; // only an offer can be answered
+}
+
+static void probed(uc *u, ucs_status_t status) {
+  if (!u->probing) return;
+  u->probing = 0;
+  u->probe.ev.status = status;
+  tell(&u->probe);
+}
+
+// came_back takes a probe. Anybody may send one: that it came is what it is asked for.
+static ucs_status_t came_back(void *arg, const void *header, size_t hl, void *data, size_t len, const ucp_am_recv_param_t *p) {
+  (void)header, (void)hl, (void)data, (void)len;
+  probed(arg, UCS_OK);
+  return p->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV ? UCS_ERR_REJECTED : UCS_OK;
+}
+
+static void probe_sent(void *req, ucs_status_t status, void *arg) {
+  if (status != UCS_OK) probed(arg, status);
+  ucp_request_free(req);
 }
 
 static void sent(void *req, ucs_status_t status, void *arg) {
@@ -156,6 +179,10 @@ static ucs_status_t work(uc *u, const char **at) {
   *at = "ucp_worker_set_am_recv_handler";
   s = ucp_worker_set_am_recv_handler(u->worker, &h);
   if (s != UCS_OK) return s;
+  h.id = PROBE_ID;
+  h.cb = came_back;
+  s = ucp_worker_set_am_recv_handler(u->worker, &h);
+  if (s != UCS_OK) return s;
   *at = "ucp_worker_get_efd";
   s = ucp_worker_get_efd(u->worker, &u->efd);
   if (s != UCS_OK) return s;
@@ -181,6 +208,7 @@ uc *uc_new(const char *const *kv, void *pool, uint64_t size, char *err, size_t e
   uc *u = calloc(1, sizeof *u);
   if (!u) return say(err, errlen, "calloc", UCS_ERR_NO_MEMORY), NULL;
   u->tail = &u->head;
+  u->probe = (node){.u = u, .kept = 1, .ev.kind = UC_PROBED};
   u->pool = pool;
   u->size = size;
   const char *at = "";
@@ -192,10 +220,25 @@ uc *uc_new(const char *const *kv, void *pool, uint64_t size, char *err, size_t e
   return NULL;
 }
 
+static void left_self(void *req, ucs_status_t status, void *arg) {
+  (void)status;
+  ((uc *)arg)->outstanding--;
+  ucp_request_free(req);
+}
+
+static void leave_self(uc *u) {
+  ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+                           .cb.send = left_self,
+                           .user_data = u,
+                           .flags = UCP_EP_CLOSE_FLAG_FORCE};
+  if (UCS_PTR_IS_PTR(ucp_ep_close_nbx(u->self, &p))) u->outstanding++;
+}
+
 uint64_t uc_free(uc *u) {
   for (uint32_t i = 0; i < u->neps; i++) {
     if (u->eps[i]->used) uc_submit(u, &(uc_command){.kind = UC_CLOSE, .endpoint = i}, 1);
   }
+  if (u->self) leave_self(u);
   for (int i = 0; i < 1000 && u->outstanding; i++) ucp_worker_progress(u->worker);
   uint64_t left = u->outstanding;
   for (node *n = u->head; n; n = n->next) {
@@ -306,6 +349,34 @@ static void shut(uc *u, const uc_command *c) {
   posted(&e->closed, ucp_ep_close_nbx(e->ep, &p));
 }
 
+static ucs_status_t meet_self(uc *u) {
+  if (u->self) return UCS_OK;
+  ucp_address_t *a;
+  size_t n;
+  ucs_status_t s = ucp_worker_get_address(u->worker, &a, &n);
+  if (s != UCS_OK) return s;
+  ucp_ep_params_t p = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
+                       .address = a,
+                       .err_mode = UCP_ERR_HANDLING_MODE_PEER};
+  s = ucp_ep_create(u->worker, &p, &u->self);
+  if (s != UCS_OK) u->self = NULL;
+  ucp_worker_release_address(u->worker, a);
+  return s;
+}
+
+static void probe(uc *u) {
+  if (u->probing) return;
+  u->probing = 1;
+  ucs_status_t s = meet_self(u);
+  if (s != UCS_OK) return probed(u, s);
+  ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
+                           .cb.send = probe_sent,
+                           .user_data = u,
+                           .flags = UCP_AM_SEND_FLAG_EAGER};
+  ucs_status_ptr_t r = ucp_am_send_nbx(u->self, PROBE_ID, NULL, 0, NULL, 0, &p);
+  if (UCS_PTR_IS_ERR(r)) probed(u, UCS_PTR_STATUS(r));
+}
+
 int uc_submit(uc *u, const uc_command *c, int n) {
   int done = 0;
   for (; done < n; done++, c++) {
@@ -315,6 +386,10 @@ int uc_submit(uc *u, const uc_command *c, int n) {
     }
     if (c->kind == UC_CLOSE) {
       shut(u, c);
+      continue;
+    }
+    if (c->kind == UC_PROBE) {
+      probe(u);
       continue;
     }
     node *o = take(u);

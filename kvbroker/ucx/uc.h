@@ -25,6 +25,7 @@ enum {
   UC_RECEIVED,    // a UC_RECEIVE has ended
   UC_FAILED,      // the endpoint in tag is broken: close it
   UC_CLOSED,      // the endpoint in tag is closed and may be opened again
+  UC_PROBED,      // the message of a UC_PROBE has come, or it could not be sent: then with why
 };
 
 // Commands.
@@ -33,6 +34,7 @@ enum {
   UC_RECEIVE,  // the message of handle to [offset, offset+len) of the pool; len is the message's
   UC_RELEASE,  // the message of handle is not wanted: its sender's operation ends well. No event follows
   UC_CLOSE,    // endpoint, by force. No event but UC_CLOSED follows
+  UC_PROBE,    // a message to oneself, over what others come by. Its event is the message's; none while it is on the way
 };
 
 typedef struct {

@@ -9,6 +9,7 @@ package ucx
 import "C"
 
 import (
+	"time"
 	"unsafe"
 
 	"leasehold.dev/protos/errs"
@@ -86,6 +87,8 @@ func (w *worker) submit(list []command) int {
 			o.kind = C.UC_RELEASE
 		case closing:
 			o.kind = C.UC_CLOSE
+		case probe:
+			o.kind = C.UC_PROBE
 		}
 	}
 	return int(C.uc_submit(w.u, &w.commands[0], C.int(n)))
@@ -109,12 +112,15 @@ func (w *worker) tell(n int, c *core, find func(number int64) *endpoint) {
 			if p := find(int64(e.tag)); p != nil {
 				c.broken(p, int32(e.status))
 			}
+		case C.UC_PROBED:
+			c.heard()
 		}
 	}
 }
 
-func (w *worker) wait()     { C.uc_wait(w.u, -1) }
-func (w *worker) signal()   { C.uc_signal(w.u) }
-func (w *worker) free() int { return int(C.uc_free(w.u)) }
+// wait sleeps until there may be work, at most d; d below 0: without a limit.
+func (w *worker) wait(d time.Duration) { C.uc_wait(w.u, C.int(max(d.Milliseconds(), -1))) }
+func (w *worker) signal()              { C.uc_signal(w.u) }
+func (w *worker) free() int            { return int(C.uc_free(w.u)) }
 
 func statusText(status int32) string { return C.GoString(C.uc_status(C.int(status))) }

@@ -60,6 +60,8 @@ func toWire(list []ucx.Event) []event {
 			out[i] = event{Kind: "failed", ID: e.ID, Place: e.Place, Error: e.Err.Error(), ErrKind: errs.KindOf(e.Err)}
 		case ucx.Drained:
 			out[i] = event{Kind: "drained", ID: e.ID}
+		case ucx.Stuck:
+			out[i] = event{Kind: "stuck"}
 		}
 	}
 	return out
@@ -77,6 +79,8 @@ func fromWire(list []event) []ucx.Event {
 			out[i] = ucx.Failed{ID: e.ID, Place: e.Place, Err: errs.New(e.ErrKind, "%s", e.Error)}
 		case "drained":
 			out[i] = ucx.Drained{ID: e.ID}
+		case "stuck":
+			out[i] = ucx.Stuck{}
 		}
 	}
 	return out

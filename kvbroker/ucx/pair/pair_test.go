@@ -34,7 +34,7 @@ const (
 
 // ways are the transports that are tested between processes of this host.
 var ways = []Options{{Transports: []string{"posix"}}, {Transports: []string{"posix", "cma"}},
-	{Transports: []string{"tcp"}, PlainTCP: true}}
+	{Transports: []string{"sysv", "cma"}}, {Transports: []string{"tcp"}, PlainTCP: true}}
 
 // rig is a Mover here and one in a child, each with its pool.
 type rig struct {
@@ -67,12 +67,35 @@ func newRigOf(t *testing.T, size, remote uint64, pages uint32, o Options) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { g.mapped.Close() })
-	if g.m, err = Mover(g.mapped, Layout(size), o); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { g.m.Close() })
-	g.fromM.next, g.fromR.next = g.m.Next, g.r.Next
+	g.open(o)
+	g.fromR.next = g.r.Next
 	return g
+}
+
+// open opens the Mover here.
+func (g *rig) open(o Options) {
+	g.Helper()
+	m, err := Mover(g.mapped, Layout(g.size), o)
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.Cleanup(func() { m.Close() })
+	g.m, g.fromM = m, events{next: m.Next}
+}
+
+// stuck waits for the first event here, and says whether it is that.
+func (g *rig) stuck() bool {
+	g.Helper()
+	ctx, stop := context.WithTimeout(g.Context(), wait)
+	defer stop()
+	for len(g.fromM.have) == 0 {
+		var err error
+		if g.fromM.have, err = g.fromM.next(ctx); err != nil {
+			g.Fatal(err)
+		}
+	}
+	_, stuck := g.fromM.have[0].(ucx.Stuck)
+	return stuck
 }
 
 func (g *rig) child(size uint64, pages uint32, o Options) *Remote {
@@ -338,13 +361,21 @@ func TestAKilledSender(t *testing.T) {
 	}
 }
 
-// again is a whole transfer each way with a new child: what was lost is not missed.
+// again is a whole transfer each way with a new child: what was lost is not missed. A Mover that the killed one has left stuck
+// says so, and a new one takes its place.
 func (g *rig) again(o Options) {
 	g.Helper()
 	g.r = g.child(g.size, g.mapped.Pages(), o)
 	g.fromR = events{next: g.r.Next}
 	p, q := newPlan(4), newPlan(4)
 	g.in(p)
+	if g.stuck() {
+		g.Log("it was stuck, and said so")
+		g.m.Close()
+		g.open(o)
+		p = newPlan(4)
+		g.in(p)
+	}
 	for range p.here {
 		must[ucx.Landed](g, &g.fromM)
 	}

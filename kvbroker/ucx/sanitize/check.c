@@ -179,6 +179,20 @@ static void refusals(void) {
   finish(&b, 0);
 }
 
+// --- a message to oneself comes, by whatever way others come
+
+static void probes(void) {
+  side a = {0};
+  start(&a);
+  for (int i = 0; i < 3; i++) {
+    CHECK(uc_submit(a.u, (uc_command[]){{.kind = UC_PROBE}, {.kind = UC_PROBE}}, 2) == 2); // the second adds nothing
+    CHECK(next(&a, NULL, UC_PROBED).status == 0);
+    CHECK(uc_poll(a.u, a.ev, 64) == 0);
+  }
+  CHECK(uc_submit(a.u, &(uc_command){.kind = UC_PROBE}, 1) == 1); // and one is on the way at the end
+  finish(&a, 0);
+}
+
 // --- somebody who does not keep to the protocol
 
 static void strangers(void) {
@@ -239,6 +253,7 @@ int main(int argc, char **argv) {
   threads();
   if (argc > 1 && !strcmp(argv[1], "threads")) return 0;
   refusals();
+  probes();
   strangers();
   failures();
   return 0;
