@@ -119,8 +119,15 @@ func (w *worker) tell(n int, c *core, find func(number int64) *endpoint) {
 }
 
 // wait sleeps until there may be work, at most d; d below 0: without a limit.
-func (w *worker) wait(d time.Duration) { C.uc_wait(w.u, C.int(max(d.Milliseconds(), -1))) }
-func (w *worker) signal()              { C.uc_signal(w.u) }
-func (w *worker) free() int            { return int(C.uc_free(w.u)) }
+func (w *worker) wait(d time.Duration) {
+	ms := C.int(-1)
+	if d >= 0 {
+		ms = C.int(d.Milliseconds())
+	}
+	C.uc_wait(w.u, ms)
+}
+
+func (w *worker) signal()   { C.uc_signal(w.u) }
+func (w *worker) free() int { return int(C.uc_free(w.u)) }
 
 func statusText(status int32) string { return C.GoString(C.uc_status(C.int(status))) }

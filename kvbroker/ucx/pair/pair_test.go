@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"leasehold.dev/gpu/engine"
 	"leasehold.dev/gpu/pool"
@@ -338,6 +339,37 @@ func TestNothingLandsAfterDrained(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestAnIdleMoverSleeps: before the first transfer, while one waits for its pages, and after it.
+func TestAnIdleMoverSleeps(t *testing.T) {
+	const span = 500 * time.Millisecond
+	g := newRig(t, small, 8, ways[0])
+	busy := func() time.Duration {
+		t.Helper()
+		var before, after unix.Rusage
+		g.do(unix.Getrusage(unix.RUSAGE_SELF, &before))
+		time.Sleep(span)
+		g.do(unix.Getrusage(unix.RUSAGE_SELF, &after))
+		return time.Duration(after.Utime.Nano() + after.Stime.Nano() - before.Utime.Nano() - before.Stime.Nano())
+	}
+	look := func(when string) {
+		t.Helper()
+		if b := busy(); b > span/4 {
+			t.Errorf("%s it computes for %v of %v", when, b, span)
+		}
+	}
+	look("before a transfer")
+	p := newPlan(4)
+	g.do(g.m.Expect(p.expect(p.here)))
+	look("while a transfer waits")
+	g.do(g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places, p.there))
+	for range p.here {
+		must[ucx.Landed](g, &g.fromM)
+	}
+	g.do(g.m.End(p.id), g.r.End(p.id))
+	must[ucx.Drained](g, &g.fromM)
+	look("after a transfer")
 }
 
 func TestAKilledSender(t *testing.T) {
