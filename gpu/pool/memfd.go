@@ -50,6 +50,7 @@ func mapSealed(f *os.File, size uint64, seals int) ([]byte, error) {
 	if err != nil {
 		return nil, unavailable("mmap", f.Name(), err)
 	}
+	askHuge(mem)
 	if err := populate(mem); err != nil {
 		_ = unix.Munmap(mem)
 		return nil, unavailable(fmt.Sprintf("populate %d bytes of", size), f.Name(), err)
@@ -94,8 +95,13 @@ func mapChecked(f *os.File, size uint64, seals, prot int) ([]byte, error) {
 	if err != nil {
 		return nil, unavailable("mmap", f.Name(), err)
 	}
+	askHuge(mem)
 	return mem, nil
 }
+
+// askHuge asks for huge pages, which save page table walks when pages are copied, digested or read by another process. The
+// host grants them with shmem_enabled=advise (in /sys/kernel/mm/transparent_hugepage); without, the memory has small ones.
+func askHuge(mem []byte) { _ = unix.Madvise(mem, unix.MADV_HUGEPAGE) }
 
 func unavailable(what, name string, err error) error {
 	return errs.New(errs.Unavailable, "pool: %s %s: %w", what, name, err)

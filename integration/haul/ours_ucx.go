@@ -29,8 +29,6 @@ func init() {
 	register("ucx_cma", Mover{Serve: serveUCX, Dial: dialUCX("posix,cma")})
 }
 
-const ucxWindow = 16
-
 // carrier is a ucx.Mover and who waits for its events.
 type carrier struct {
 	m  *ucx.Mover
@@ -193,7 +191,7 @@ func (p *ucxPeer) pull(stream mover.ServerStream) error {
 		return err
 	}
 	h := c.haul(ucx.ID(open.Transfer), len(p.s.At))
-	if err := c.m.Provide(h.id, []byte(address), ucxWindow); err != nil {
+	if err := c.m.Provide(h.id, []byte(address), mover.Window(uint64(p.s.Load.PageBytes))); err != nil {
 		return err
 	}
 	err = mover.ServeHauled(stream, lender{src}, h, uint32(p.s.Load.PageBytes))
@@ -254,7 +252,7 @@ func (p *ucxPuller) Pull(ctx context.Context, open *brokerv1.PullOpen, rx *trans
 		rows[i] = pagesum.PageTokens
 	}
 	h := p.c.haul(id, len(p.to.At))
-	if err := p.c.m.Expect(ucx.Expectation{ID: id, Pages: p.to.At, Rows: rows, Window: ucxWindow}); err != nil {
+	if err := p.c.m.Expect(ucx.Expectation{ID: id, Pages: p.to.At, Rows: rows, Window: mover.Window(uint64(p.to.Load.PageBytes))}); err != nil {
 		return Pulled{}, err
 	}
 	open.Transfer, open.Address = id[:], append([]byte(p.transports+" "), p.c.m.Address()...)

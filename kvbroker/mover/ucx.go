@@ -34,6 +34,13 @@ type Landing struct {
 	Found transfer.Found
 }
 
+// Window is how many pages of one transfer by ucx are under way: enough that neither side sleeps while the other works, few
+// enough that a transfer beside it does not wait for long.
+func Window(pageBytes uint64) uint32 {
+	const bytes, least, most = 64 << 20, 16, 128
+	return uint32(min(max(bytes/max(pageBytes, 1), least), most))
+}
+
 // Hauled is an attached Pull whose pages come through the mover process.
 type Hauled struct {
 	*Stream

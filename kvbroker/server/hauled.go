@@ -13,14 +13,11 @@ import (
 	"leasehold.dev/protos/proof"
 )
 
-// haulWindow is how many pages of one transfer are under way.
-const haulWindow = 16
-
 // openHauled opens a Pull whose pages come through the mover process, which expects them before the peer hears of it.
 func (d *destination) openHauled(conn grpc.ClientConnInterface, open *brokerv1.PullOpen) (pull, error) {
 	id := proof.NewID()
 	h, err := d.b.haulBy(id, func([]byte) *moverv1.DriveResponse {
-		e := &moverv1.Expect{Transfer: id, Window: haulWindow}
+		e := &moverv1.Expect{Transfer: id, Window: mover.Window(d.b.own.PageBytes)}
 		for i := range d.expect.Pages {
 			e.Pages, e.Rows = append(e.Pages, d.pages[i]), append(e.Rows, d.expect.RowsOf(i))
 		}
@@ -64,7 +61,7 @@ func (b *Broker) lingers(id lease.ID, h *haul) {
 func (b *Broker) serveHauled(stream bounded, p *parked, open *brokerv1.PullOpen) error {
 	h, err := b.haulBy(open.Transfer, func([]byte) *moverv1.DriveResponse {
 		return &moverv1.DriveResponse{Kind: &moverv1.DriveResponse_Provide{Provide: &moverv1.Provide{Transfer: open.Transfer,
-			Address: open.Address, Window: haulWindow}}}
+			Address: open.Address, Window: mover.Window(b.own.PageBytes)}}}
 	})
 	if err != nil {
 		return err

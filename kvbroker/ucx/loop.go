@@ -8,35 +8,61 @@ import (
 // spins is how often the loop asks UCX for work before it sleeps: a sleep and the peer's wake-up cost several microseconds.
 const spins = 256
 
-// loop is the thread that UCX belongs to. It carries out commands, and sleeps on UCX's descriptor when there is nothing.
+const (
+	// smallPage is up to which size the loop digests a page itself: that is less than it takes to wake another thread, and the
+	// page is in its cache.
+	smallPage = 256 << 10
+	// together is how many events are told at once while there is more to do: each telling wakes a thread.
+	together = 16
+)
+
+// loop is the thread that UCX belongs to. It carries out commands, digests small pages, and sleeps on UCX's descriptor when
+// there is nothing.
 func (m *Mover) loop() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread() // or the thread would end here, and with it every child that it started with Pdeathsig
 	var commands []command
+	var small []digest
 	for {
 		m.mu.Lock()
 		commands = take(m.core, commands)
-		m.flush()
+		if m.cfg.PageBytes <= smallPage {
+			small = append(small, m.core.digests...)
+			m.core.digests = m.core.digests[:0]
+		}
+		m.flush(together)
 		closed := m.closed
 		m.mu.Unlock()
 		if closed {
 			break
 		}
 		commands = m.carryOut(commands)
-		if n := m.w.poll(spins); n > 0 {
-			now := time.Now()
-			m.mu.Lock()
-			m.core.now = now
-			m.w.tell(n, m.core, m.byNumber)
-			m.flush()
-			m.mu.Unlock()
-			continue
+		most := spins
+		if len(small) > 0 {
+			most = 1
 		}
-		if len(commands) == 0 {
+		n := m.w.poll(most)
+		if n > 0 {
+			m.tell(n)
+		}
+		switch {
+		case len(small) > 0:
+			m.digested(small[0], together)
+			small = small[1:]
+		case n == 0 && len(commands) == 0:
 			m.sleep(time.Now())
 		}
 	}
 	m.left = m.w.free()
+}
+
+// tell gives the core what the worker has said.
+func (m *Mover) tell(n int) {
+	now := time.Now()
+	m.mu.Lock()
+	m.core.now = now
+	m.w.tell(n, m.core, m.byNumber)
+	m.mu.Unlock()
 }
 
 // carryOut does what it can of the commands and returns the rest.
@@ -70,7 +96,7 @@ func (m *Mover) open(e *endpoint) {
 	status := int32(e.number)
 	e.number = -1
 	m.core.broken(e, status)
-	m.flush()
+	m.flush(1)
 }
 
 func (m *Mover) byNumber(n int64) *endpoint { return m.endpoints[n] }
@@ -80,7 +106,7 @@ func (m *Mover) sleep(now time.Time) {
 	m.asleep.Store(true)
 	m.mu.Lock()
 	most := m.core.look(now)
-	work := m.flush() || m.closed
+	work := m.flush(1) || m.closed
 	m.mu.Unlock()
 	if !work {
 		m.w.wait(most)

@@ -160,7 +160,7 @@ func (m *Mover) do(f func(*core) error) error {
 		return errs.New(errs.Unavailable, "ucx: closed")
 	}
 	err := f(m.core)
-	work := m.flush()
+	work := m.flush(1)
 	m.mu.Unlock()
 	if work {
 		m.wake()
@@ -168,14 +168,15 @@ func (m *Mover) do(f func(*core) error) error {
 	return err
 }
 
-// flush passes on what the core answered, and says whether there is something for the loop. Callers hold mu.
-func (m *Mover) flush() bool {
+// flush passes on what the core answered, its events when there are so many, and says whether there is something for the
+// loop. Callers hold mu.
+func (m *Mover) flush(events int) bool {
 	if len(m.core.digests) > 0 {
 		m.todo = append(m.todo, m.core.digests...)
 		m.core.digests = m.core.digests[:0]
 		m.more.Broadcast()
 	}
-	if len(m.core.events) > 0 {
+	if len(m.core.events) >= events {
 		select {
 		case m.news <- struct{}{}:
 		default:
@@ -198,16 +199,20 @@ func (m *Mover) digest() {
 		d := m.todo[0]
 		m.todo = m.todo[1:]
 		m.mu.Unlock()
-		arrived(m.cfg.Pool[uint64(d.page)*m.cfg.PageBytes:][:m.cfg.PageBytes])
-		sum, nonzero, err := m.cfg.Digest(d.page, d.rows)
-		m.mu.Lock()
-		m.core.digested(d.tag, sum, nonzero, err)
-		work := m.flush()
-		m.mu.Unlock()
-		if work {
+		if m.digested(d, 1) {
 			m.wake()
 		}
 	}
+}
+
+// digested digests a page and tells the core, and flushes.
+func (m *Mover) digested(d digest, events int) bool {
+	arrived(m.cfg.Pool[uint64(d.page)*m.cfg.PageBytes:][:m.cfg.PageBytes])
+	sum, nonzero, err := m.cfg.Digest(d.page, d.rows)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.core.digested(d.tag, sum, nonzero, err)
+	return m.flush(events)
 }
 
 // Close ends everything and waits. Operations that have not ended by then are let go: they return how many there were. The

@@ -44,13 +44,21 @@ func checkTransports(list []string, plain bool) error {
 
 func known() string { return strings.Join(slices.Sorted(maps.Keys(transports)), ", ") }
 
-// environment is what UCX reads from there only: for the shared memory transports to notice a dead peer, and for cma to have a
-// lane at all with endpoints that do.
+// segment is how many bytes the shared memory transports copy at a time, the header of a part included: UCX's own is 8 KiB, and
+// each part costs a message. Their queue counts bytes in 16 bits.
+const segment = "33024"
+
+// environment is what UCX reads from there only: for the shared memory transports to notice a dead peer, and how large their
+// parts are; for cma to have a lane at all with endpoints that notice one.
 func environment(list []string) map[string]string {
 	env := map[string]string{}
-	for t, k := range map[string]string{"sysv": "UCX_SYSV_ERROR_HANDLING", "posix": "UCX_POSIX_ERROR_HANDLING", "cma": "UCX_CMA_MEMORY_INVALIDATE"} {
-		if slices.Contains(list, t) {
-			env[k] = "y"
+	for _, t := range list {
+		switch t {
+		case "posix", "sysv":
+			env["UCX_"+strings.ToUpper(t)+"_ERROR_HANDLING"] = "y"
+			env["UCX_"+strings.ToUpper(t)+"_SEG_SIZE"] = segment
+		case "cma":
+			env["UCX_CMA_MEMORY_INVALIDATE"] = "y"
 		}
 	}
 	return env
