@@ -78,6 +78,7 @@ type transferReport struct {
 
 // runBenchTransfer moves one list of pages by every way, ours beside the machine's own speed and the peers'.
 func runBenchTransfer(ctx context.Context, e *Env) (Result, error) {
+	defer haul.GrantHugePages()()
 	only := os.Getenv("LEASEHOLD_ONLY") // groups, for who works on one
 	r := transferReport{Time: time.Now().UTC().Truncate(time.Second), Command: strings.TrimSpace("make bench-transfer " + only), Machine: haul.ThisMachine(),
 		Versions: haul.Versions(ctx, e.Peer), Runs: haul.Runs}

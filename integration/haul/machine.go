@@ -20,6 +20,7 @@ type Machine struct {
 	Memory uint64  `json:"memory_bytes"`
 	Kernel string  `json:"kernel"`
 	Load   float64 `json:"load_average"` // of the last minute, before the first run
+	Huge   string  `json:"shmem_enabled"` // when pools have huge pages
 }
 
 // ThisMachine looks at the one that we run on.
@@ -40,11 +41,33 @@ func ThisMachine() Machine {
 			break
 		}
 	}
+	m.Huge = shmemEnabled()
 	load, _ := os.ReadFile("/proc/loadavg")
 	if f := strings.Fields(string(load)); len(f) > 0 {
 		m.Load, _ = strconv.ParseFloat(f[0], 64)
 	}
 	return m
+}
+
+const shmemHuge = "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+// shmemEnabled is the chosen one of the setting's values, which the kernel puts in brackets.
+func shmemEnabled() string {
+	b, _ := os.ReadFile(shmemHuge)
+	_, rest, _ := strings.Cut(string(b), "[")
+	value, _, _ := strings.Cut(rest, "]")
+	return value
+}
+
+// GrantHugePages lets this host give huge pages to memory that asks for them, as docs/rdma.md tells operators to, until the
+// returned function puts the setting back. Peers' memory is anonymous and has them by the default. Without the right to change
+// it, nothing changes, and the machine's description says so.
+func GrantHugePages() (restore func()) {
+	before := shmemEnabled()
+	if before != "never" || os.WriteFile(shmemHuge, []byte("advise"), 0) != nil {
+		return func() {}
+	}
+	return func() { _ = os.WriteFile(shmemHuge, []byte(before), 0) }
 }
 
 // Versions are those of what was measured. A peer that is not installed has none.

@@ -51,18 +51,18 @@ func (l *Lanes) ServeRaw(c net.Conn, lane uint32) error {
 
 // sendRaw sends the places of a lane's queue, and the mark of their end.
 func (l *Lanes) sendRaw(c net.Conn, lane uint32, gone <-chan struct{}) error {
-	page := faultyPages(func(place uint32, change func([]byte) []byte) error { return l.writePage(c, lane, place, change) })
+	b := &bundle{lanes: l}
+	page := faultyPages(b.add)
 	for {
 		select {
 		case place, ok := <-l.queues[lane]:
 			if ok {
-				if err := page(place); err != nil {
+				if err := l.sendBundle(c, lane, place, b, page); err != nil {
 					return err
 				}
 				continue
 			}
-			h := putRawHeader(endOfLane, 0)
-			if _, err := c.Write(h[:]); err != nil {
+			if _, err := c.Write(bundleHeader(nil, nil)); err != nil {
 				return errs.New(errs.Unavailable, "pull: the end of lane %d: %v", lane, err)
 			}
 			l.done()
@@ -75,8 +75,9 @@ func (l *Lanes) sendRaw(c net.Conn, lane uint32, gone <-chan struct{}) error {
 	}
 }
 
-// writePage writes a page from its memory, as long as the Pull is not over: its end closes c, and waits for this.
-func (l *Lanes) writePage(c net.Conn, lane, place uint32, change func([]byte) []byte) error {
+// sendBundle writes the page of a place, and those that are queued behind it as far as they fit, from their memory; as long
+// as the Pull is not over: its end closes c, and waits for this.
+func (l *Lanes) sendBundle(c net.Conn, lane, place uint32, b *bundle, page func(place uint32) error) error {
 	l.reads.RLock()
 	defer l.reads.RUnlock()
 	select {
@@ -84,20 +85,56 @@ func (l *Lanes) writePage(c net.Conn, lane, place uint32, change func([]byte) []
 		return l.why()
 	default:
 	}
-	page, err := l.raw.Bytes(place)
+	b.reset()
+	err := page(place)
+	for more := true; more && err == nil && b.room(); {
+		select {
+		case place, ok := <-l.queues[lane]:
+			if more = ok; ok {
+				err = page(place)
+			}
+		default:
+			more = false
+		}
+	}
+	if err != nil || len(b.places) == 0 {
+		return err
+	}
+	out := append(net.Buffers{bundleHeader(b.places, b.lengths)}, b.pages...) // one writev, or a record of its own for the header
+	if _, err := out.WriteTo(c); err != nil {
+		return errs.New(errs.Unavailable, "pull: page %d over lane %d: %v", place, lane, err)
+	}
+	return nil
+}
+
+// bundle is the pages that are written next.
+type bundle struct {
+	lanes           *Lanes
+	places, lengths []uint32
+	pages           [][]byte
+	bytes           int
+}
+
+func (b *bundle) reset() {
+	b.places, b.lengths, b.pages, b.bytes = b.places[:0], b.lengths[:0], b.pages[:0], 0
+}
+
+// room says whether another page may follow. A fault may make two of one.
+func (b *bundle) room() bool { return b.bytes < bundleBytes && len(b.places) < maxBundle-2 }
+
+// add adds a page from its memory, as change makes it; nil: as it is.
+func (b *bundle) add(place uint32, change func([]byte) []byte) error {
+	page, err := b.lanes.raw.Bytes(place)
 	if err != nil {
 		return err
 	}
-	if len(page) != int(l.pageBytes) {
-		return errs.New(errs.Internal, "pull: page %d has %d bytes, want %d", place, len(page), l.pageBytes)
+	if len(page) != int(b.lanes.pageBytes) {
+		return errs.New(errs.Internal, "pull: page %d has %d bytes, want %d", place, len(page), b.lanes.pageBytes)
 	}
 	if page = faultyCopy(page); change != nil {
 		page = change(page)
 	}
-	h := putRawHeader(place, uint32(len(page)))
-	out := net.Buffers{h[:], page} // one writev, or a record of its own for the header
-	if _, err := out.WriteTo(c); err != nil {
-		return errs.New(errs.Unavailable, "pull: page %d over lane %d: %v", place, lane, err)
-	}
+	b.places, b.lengths, b.pages = append(b.places, place), append(b.lengths, uint32(len(page))), append(b.pages, page)
+	b.bytes += len(page)
 	return nil
 }

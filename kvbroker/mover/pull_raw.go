@@ -91,32 +91,48 @@ func (s *Stream) startRaw(dst Destination) {
 	}
 }
 
-// nextRaw takes one page, straight into its memory. What its header says is checked before a byte of it is read.
+// nextRaw takes one bundle, each page straight into its memory.
 func (r *reception) nextRaw(c net.Conn) (ended, broken bool, err error) {
-	var h [rawHeader]byte
-	if _, err := io.ReadFull(c, h[:]); err != nil {
+	var head [bundleCount + bundleEntry*maxBundle]byte
+	const first = bundleCount + bundleEntry
+	if _, err := io.ReadFull(c, head[:first]); err != nil {
 		return false, true, errs.New(errs.Unavailable, "pull: raw lane %d has broken: %v", r.lane, err)
 	}
-	place, n := binary.LittleEndian.Uint32(h[:]), binary.LittleEndian.Uint32(h[4:])
-	if place == endOfLane && n == 0 {
+	n := binary.LittleEndian.Uint32(head[:])
+	if n == 0 {
 		if r.lane > 0 { // the core takes what is sent on lane 0 for all that is missing there
 			_, err = r.advance(transfer.LaneEnded{Lane: r.lane})
 		}
 		return true, false, err
 	}
+	if n > maxBundle {
+		return false, false, errs.New(errs.Corrupt, "pull: %d pages at once over raw lane %d, at most %d", n, r.lane, maxBundle)
+	}
+	end := bundleCount + bundleEntry*n
+	if _, err := io.ReadFull(c, head[first:end]); err != nil {
+		return false, true, errs.New(errs.Unavailable, "pull: raw lane %d has broken: %v", r.lane, err)
+	}
+	for at := head[bundleCount:end]; len(at) > 0 && err == nil; at = at[bundleEntry:] {
+		broken, err = r.pageRaw(c, binary.LittleEndian.Uint32(at), binary.LittleEndian.Uint32(at[4:]))
+	}
+	return false, broken, err
+}
+
+// pageRaw takes one page. What the header says of it is checked before a byte of it is read.
+func (r *reception) pageRaw(c net.Conn, place, n uint32) (broken bool, err error) {
 	to, err := r.place(place, 0, n)
 	if err == nil && !r.progress.Landed {
 		err = errs.New(errs.Corrupt, "pull: page %d with %d bytes over raw lane %d, where pages come whole", place, n, r.lane)
 	}
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	r.mark()
 	if _, err := io.ReadFull(c, to); err != nil {
-		return false, true, errs.New(errs.Unavailable, "pull: raw lane %d has broken in page %d: %v", r.lane, place, err)
+		return true, errs.New(errs.Unavailable, "pull: raw lane %d has broken in page %d: %v", r.lane, place, err)
 	}
 	r.mark()
-	return false, false, r.dst.Landed(place)
+	return false, r.dst.Landed(place)
 }
 
 // breakRaw closes all lanes since one has broken. If the sender ended them, the Pull's stream says why: that counts, when it

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"io"
-	"math"
 	"net"
 	"time"
 
@@ -14,11 +13,14 @@ import (
 // What goes over a raw lane. All integers are little endian.
 const (
 	rawMagic     = "LHRL"
-	rawVersion   = 1
+	rawVersion   = 2
 	preambleSize = len(rawMagic) + 4 + 4 + TokenSize // magic, version, lane, token
-	rawHeader    = 4 + 4                             // place, length
-	// endOfLane is the place in the header that ends a lane, with length 0.
-	endOfLane = math.MaxUint32
+	// A bundle is a header and the bytes of its pages, one page after the other: small pages share one, since each write, read
+	// and record of TLS has its price. The header counts the pages and has an entry for each; one with no page ends the lane.
+	bundleCount = 4
+	bundleEntry = 4 + 4     // place, length
+	bundleBytes = 256 << 10 // of pages that are sent together, but for the last
+	maxBundle   = 64        // pages
 	// RawLaneOpening is the most time that a lane may take from its connection to its preamble.
 	RawLaneOpening = 5 * time.Second
 )
@@ -51,10 +53,15 @@ func (p Preamble) bytes() []byte {
 	return append(b, p.Token[:]...)
 }
 
-func putRawHeader(place, length uint32) (h [rawHeader]byte) {
-	binary.LittleEndian.PutUint32(h[:], place)
-	binary.LittleEndian.PutUint32(h[4:], length)
-	return h
+// bundleHeader is the header of a bundle of pages with their lengths. There is always room for one entry, which lets a
+// receiver read the header of one page at once.
+func bundleHeader(places, lengths []uint32) []byte {
+	b := binary.LittleEndian.AppendUint32(make([]byte, 0, bundleCount+bundleEntry*max(1, len(places))), uint32(len(places)))
+	for i, place := range places {
+		b = binary.LittleEndian.AppendUint32(b, place)
+		b = binary.LittleEndian.AppendUint32(b, lengths[i])
+	}
+	return b[:cap(b)]
 }
 
 // Sever closes a connection so that whoever reads from it or writes to it returns at once. TLS gets no goodbye, for which it

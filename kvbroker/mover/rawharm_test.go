@@ -27,7 +27,8 @@ func TestARawLanesHarm(t *testing.T) {
 			return err
 		}
 	}
-	head := func(place, n uint32) []byte { h := putRawHeader(place, n); return h[:] }
+	head := func(place, n uint32) []byte { return bundleHeader([]uint32{place}, []uint32{n}) }
+	two := func(first, second, n uint32) []byte { return bundleHeader([]uint32{first, second}, []uint32{size, n}) }
 	page := make([]byte, size)
 	for i := range page {
 		page[i] = 0xee // no page of the source has it everywhere
@@ -48,7 +49,12 @@ func TestARawLanesHarm(t *testing.T) {
 		{"a long page", nil, sends(head(1, size+1), page), errs.Corrupt, "a page has 3000"},
 		{"a page of 2^32 - 1 bytes", nil, sends(head(1, 1<<32-1), page), errs.Corrupt, "a page has 3000"},
 		{"an empty page", nil, sends(head(1, 0)), errs.Corrupt, "empty part"},
-		{"an early end", nil, sends(head(1, size), make([]byte, size), head(endOfLane, 0)), errs.Corrupt, "lane 1 ended before page 3 of 6"},
+		{"an early end", nil, sends(head(1, size), make([]byte, size), bundleHeader(nil, nil)), errs.Corrupt, "lane 1 ended before page 3 of 6"},
+		{"a second page of another lane", nil, sends(two(1, 2, size), make([]byte, size), page), errs.Corrupt, "page 2 over lane 1 of 2"},
+		{"a second page too long", nil, sends(two(1, 3, size+1), make([]byte, size), page), errs.Corrupt, "a page has 3000"},
+		{"the same page twice at once", nil, sends(two(1, 1, size), make([]byte, size), page), errs.Corrupt, "page 1 out of order, next is 3"},
+		{"too many pages at once", nil, sends(bundleHeader(make([]uint32, maxBundle+1), make([]uint32, maxBundle+1)), page), errs.Corrupt, "65 pages at once over raw lane 1, at most 64"},
+		{"2^32 - 1 pages at once", nil, sends([]byte{255, 255, 255, 255}, head(1, size), page), errs.Corrupt, "4294967295 pages at once"},
 		{"a connection that breaks at once", nil, func(p *rawPeer, c net.Conn, lane uint32) error {
 			if lane == 0 {
 				return p.lanes.ServeRaw(c, lane)
