@@ -23,7 +23,8 @@ var (
 	fromQuarterMiB = transferSizes[1:]
 	tcpPeers       = []string{"nixl_tcp_read", "nixl_tcp_write", "mooncake_read", "mooncake_write"}
 	transferBars   = []transferBar{
-		{"shm copy, of memcpy", []string{"shm_copy"}, false, []string{"memcpy"}, fromQuarterMiB, 0.95},
+		// The mover that digests while it copies does more than copying: its rate counts for both.
+		{"shm copy, of memcpy", []string{"shm", "shm_copy"}, false, []string{"memcpy"}, fromQuarterMiB, 0.95},
 		{"shm verified, of memcpy", []string{"shm"}, true, []string{"memcpy"}, fromQuarterMiB, 0.87},
 		{"shm verified, of nixl read", []string{"shm"}, true, []string{"nixl_read"}, []int{32 << 10, 1 << 20}, 1.3},
 		{"ucx, of nixl at 1 MiB", []string{"ucx", "ucx_cma"}, false, []string{"nixl_read", "nixl_write"}, []int{1 << 20}, 0.9},

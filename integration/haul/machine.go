@@ -19,7 +19,7 @@ type Machine struct {
 	Cores  int     `json:"cores"`
 	Memory uint64  `json:"memory_bytes"`
 	Kernel string  `json:"kernel"`
-	Load   float64 `json:"load_average"` // of the last minute, before the first run
+	Load   float64 `json:"load_average"`  // of the last minute, before the first run
 	Huge   string  `json:"shmem_enabled"` // when pools have huge pages
 }
 
