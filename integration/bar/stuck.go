@@ -12,6 +12,7 @@ import (
 	"leasehold.dev/cli/local"
 	"leasehold.dev/integration/driver"
 	"leasehold.dev/integration/scenario"
+	"leasehold.dev/model/canary"
 	"leasehold.dev/protos/errs"
 	decodev1 "leasehold.dev/protos/gen/leasehold/decode/v1"
 	meshv1 "leasehold.dev/protos/gen/leasehold/mesh/v1"
@@ -32,6 +33,7 @@ const (
 // steps with those before.
 func (e *Env) stuck(ctx context.Context, s scenario.Setup, fig map[string]any) (met bool, err error) {
 	st, err := scenario.Open(ctx, s, func(c *local.Config) {
+		c.Promise = stuckPrompt + canary.Answer
 		c.Brokers = []local.Broker{{Name: "broker-p", Pages: 1600, Args: []string{"-check-share=0.05"}}, {Name: "broker-d", Pages: 2400, Args: []string{"-check-share=0.05"}}}
 	})
 	if err != nil {
@@ -70,7 +72,7 @@ func (e *Env) stepsBeside(ctx context.Context, st *scenario.Stage, m meshv1.Move
 			ended <- err
 		}()
 	}
-	if err := e.someArrived(ctx, st); err != nil {
+	if err := e.someArrived(ctx, st, ended); err != nil {
 		return nil, err
 	}
 	broker := st.Process("kvbroker/broker-p")
@@ -90,17 +92,25 @@ func (e *Env) stepsBeside(ctx context.Context, st *scenario.Stage, m meshv1.Move
 	return took, errors.Join(err, st.Baseline(end, "broker-p", "broker-d"))
 }
 
-// someArrived waits until pages of a transfer are at decode's broker.
-func (e *Env) someArrived(ctx context.Context, st *scenario.Stage) error {
+// someArrived waits until pages of a transfer are at decode's broker. None may end meanwhile.
+func (e *Env) someArrived(ctx context.Context, st *scenario.Stage, ended <-chan error) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return scenario.Until(ctx, func() error {
+	var early error
+	err := scenario.Until(ctx, func() error {
+		select {
+		case err := <-ended:
+			early = fmt.Errorf("a transfer has ended before its sender was stopped: %w", err)
+			return nil
+		default:
+		}
 		d, err := st.Describe(ctx, "broker-d")
 		if err == nil && d.Pool.Staged == 0 {
 			err = errors.New("no page of a transfer has arrived")
 		}
 		return err
 	})
+	return errors.Join(early, err)
 }
 
 // steps decodes streams, one after the other, for so long, and returns the microseconds between tokens.

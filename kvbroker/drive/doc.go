@@ -3,5 +3,6 @@
 //
 // It is a process of its own so that a fault of the libraries in it ends it and nothing else, and so that the kernel can say
 // when it has ended: what it may have been reading or writing until then is kept from everybody by the broker. It decides
-// nothing: it knows neither leases nor tenants, only places, pages and addresses.
+// nothing: it knows neither leases nor tenants, only places, pages and addresses. When nothing reaches it any more it ends;
+// whoever started it starts another.
 package drive

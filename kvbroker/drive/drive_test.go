@@ -9,6 +9,7 @@ import (
 
 	"leasehold.dev/kvbroker/ucx"
 	"leasehold.dev/protos/errs"
+	moverv1 "leasehold.dev/protos/gen/leasehold/mover/v1"
 )
 
 func TestArguments(t *testing.T) {
@@ -49,5 +50,28 @@ func TestAMoverSaysWhatItLacks(t *testing.T) {
 	}
 	if said := strings.Contains(err.Error(), "built without ucx"); said == ucx.Built {
 		t.Errorf("Run = %v in a build where ucx is in: %v", err, ucx.Built)
+	}
+}
+
+// sends is a stream that keeps what is sent.
+type sends struct {
+	driveStream
+	list []*moverv1.DriveRequest
+}
+
+func (s *sends) Send(r *moverv1.DriveRequest) error {
+	s.list = append(s.list, r)
+	return nil
+}
+
+// TestAStuckMoverEnds: what came before is told, what comes after is not, and the error ends the process.
+func TestAStuckMoverEnds(t *testing.T) {
+	s := &sends{}
+	err := (&teller{stream: s}).tell([]ucx.Event{ucx.Sent{ID: ucx.ID{1}, Place: 2}, ucx.Stuck{}, ucx.Drained{ID: ucx.ID{1}}})
+	if errs.KindOf(err) != errs.Unavailable || err == nil {
+		t.Errorf("tell = %v, want unavailable", err)
+	}
+	if len(s.list) != 1 || s.list[0].GetSent().GetPlace() != 2 {
+		t.Errorf("told %v, want the page that was sent", s.list)
 	}
 }

@@ -32,7 +32,7 @@ func send(stream driveStream, r *moverv1.DriveRequest) error {
 	return errs.FromStatus(err)
 }
 
-// events tells the broker what happens, until ctx or the stream ends.
+// events tells the broker what happens, until ctx or the stream ends, or nothing can happen any more.
 func (t *teller) events(ctx context.Context) {
 	for {
 		list, err := t.m.Next(ctx)
@@ -40,21 +40,27 @@ func (t *teller) events(ctx context.Context) {
 			t.stop(nil)
 			return
 		}
-		t.mu.Lock()
-		for _, e := range list {
-			if _, stuck := e.(ucx.Stuck); stuck {
-				err = errs.New(errs.Unavailable, "mover: nothing reaches this process any more, not even from itself: a sender was killed while it wrote to it")
-			}
-			if r := faulty(message(e)); r != nil && err == nil {
-				err = t.stream.Send(r)
-			}
-		}
-		t.mu.Unlock()
-		if err != nil {
+		if err := t.tell(list); err != nil {
 			t.stop(err)
 			return
 		}
 	}
+}
+
+func (t *teller) tell(list []ucx.Event) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range list {
+		if _, stuck := e.(ucx.Stuck); stuck {
+			return errs.New(errs.Unavailable, "mover: nothing reaches this process any more, not even from itself: a sender was killed while it wrote to it")
+		}
+		if r := faulty(message(e)); r != nil {
+			if err := t.stream.Send(r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func message(e ucx.Event) *moverv1.DriveRequest {
