@@ -29,7 +29,7 @@ const (
 	stuckPrompt   = 20000 // tokens of a transfer that gets stuck
 )
 
-// stuck stops a prefill broker in the middle of transfers to a decode worker that serves other streams, and compares their
+// stuck stops a prefill worker and its broker in the middle of transfers to a decode worker that serves other streams, and compares their
 // steps with those before.
 func (e *Env) stuck(ctx context.Context, s scenario.Setup, fig map[string]any) (met bool, err error) {
 	st, err := scenario.Open(ctx, s, func(c *local.Config) {
@@ -61,7 +61,7 @@ func (e *Env) stuck(ctx context.Context, s scenario.Setup, fig map[string]any) (
 	return met, nil
 }
 
-// stepsBeside is steps while transfers hang: the broker that sends is stopped, and continued at the end.
+// stepsBeside is steps while transfers hang: the peer that sends is stopped, and continued at the end.
 func (e *Env) stepsBeside(ctx context.Context, st *scenario.Stage, m meshv1.Mover) (took []float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,12 +75,11 @@ func (e *Env) stepsBeside(ctx context.Context, st *scenario.Stage, m meshv1.Move
 	if err := e.someArrived(ctx, st, ended); err != nil {
 		return nil, err
 	}
-	broker := st.Process("kvbroker/broker-p")
-	if err := broker.Signal(syscall.SIGSTOP); err != nil {
+	if err := signal(st, syscall.SIGSTOP); err != nil {
 		return nil, err
 	}
 	took, err = e.steps(ctx, st, stuckFor)
-	err = errors.Join(err, broker.Signal(syscall.SIGCONT))
+	err = errors.Join(err, signal(st, syscall.SIGCONT))
 	cancel()
 	for range stuckPulls {
 		if e := <-ended; e == nil {
@@ -90,6 +89,11 @@ func (e *Env) stepsBeside(ctx context.Context, st *scenario.Stage, m meshv1.Move
 	end, stop := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer stop()
 	return took, errors.Join(err, st.Baseline(end, "broker-p", "broker-d"))
+}
+
+// signal goes to all that the peer's machine would run: prefill's work would take this one's cores from decode.
+func signal(st *scenario.Stage, s syscall.Signal) error {
+	return errors.Join(st.Process("prefill/prefill-0").Signal(s), st.Process("kvbroker/broker-p").Signal(s))
 }
 
 // someArrived waits until pages of a transfer are at decode's broker. None may end meanwhile.
