@@ -155,7 +155,7 @@ func TestARawLaneIsRefused(t *testing.T) {
 	}
 	k.b0.mu.Unlock()
 	preamble := func(lane uint32, token laneToken) []byte {
-		b := binary.LittleEndian.AppendUint32([]byte("LHRL\x01\x00\x00\x00"), lane)
+		b := binary.LittleEndian.AppendUint32([]byte("LHRL\x02\x00\x00\x00"), lane)
 		return append(b, token[:]...)
 	}
 	wrong := token

@@ -113,7 +113,9 @@ func (w *worker) tell(n int, c *core, find func(number int64) *endpoint) {
 				c.broken(p, int32(e.status))
 			}
 		case C.UC_PROBED:
-			c.heard()
+			if e.status == 0 { // one that could not be sent is one that did not come
+				c.heard()
+			}
 		}
 	}
 }

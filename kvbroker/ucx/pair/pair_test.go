@@ -372,6 +372,24 @@ func TestAnIdleMoverSleeps(t *testing.T) {
 	look("after a transfer")
 }
 
+// TestAQuietMoverIsNotStuck: a transfer whose sender says nothing for longer than a probe may take is not the Mover's fault.
+func TestAQuietMoverIsNotStuck(t *testing.T) {
+	for _, o := range ways {
+		t.Run(fmt.Sprint(o.Transports), func(t *testing.T) {
+			g := newRig(t, small, 8, o)
+			p := newPlan(4)
+			g.do(g.m.Expect(p.expect(p.here)))
+			if next[ucx.Stuck](g, &g.fromM, 7*time.Second) != nil {
+				t.Fatal("it says that it is stuck")
+			}
+			g.do(g.r.Provide(p.id, g.m.Address(), window), g.r.Send(p.id, p.places, p.there))
+			for range p.here {
+				must[ucx.Landed](g, &g.fromM)
+			}
+		})
+	}
+}
+
 func TestAKilledSender(t *testing.T) {
 	for _, o := range ways {
 		t.Run(fmt.Sprint(o.Transports), func(t *testing.T) {

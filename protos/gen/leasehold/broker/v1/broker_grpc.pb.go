@@ -503,9 +503,9 @@ type PeerServiceClient interface {
 	//	PERMISSION_DENIED another broker's name; else the code of the Pull's end
 	//
 	// It is not called for a Pull with raw lanes: each of those, lane 0 too, is a connection to the sender's data address, TLS 1.3
-	// with the certificates of this service. The caller writes {"LHRL", u32 version = 1, u32 lane, 32-byte token}, all integers
-	// little endian, within 5 s; the sender writes each page whole as {u32 place, u32 length, bytes}, and {2^32 - 1, 0} after the
-	// last. It refuses by closing. Why a Pull has ended is said by its stream.
+	// with the certificates of this service. The caller writes {"LHRL", u32 version = 2, u32 lane, 32-byte token}, all integers
+	// little endian, within 5 s; the sender writes bundles of 1 to 64 whole pages as {u32 pages, {u32 place, u32 length} of each,
+	// the bytes of each}, and {0, {0, 0}} after the last. It refuses by closing. Why a Pull has ended is said by its stream.
 	Lane(ctx context.Context, in *LaneRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[LaneResponse], error)
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
@@ -607,9 +607,9 @@ type PeerServiceServer interface {
 	//	PERMISSION_DENIED another broker's name; else the code of the Pull's end
 	//
 	// It is not called for a Pull with raw lanes: each of those, lane 0 too, is a connection to the sender's data address, TLS 1.3
-	// with the certificates of this service. The caller writes {"LHRL", u32 version = 1, u32 lane, 32-byte token}, all integers
-	// little endian, within 5 s; the sender writes each page whole as {u32 place, u32 length, bytes}, and {2^32 - 1, 0} after the
-	// last. It refuses by closing. Why a Pull has ended is said by its stream.
+	// with the certificates of this service. The caller writes {"LHRL", u32 version = 2, u32 lane, 32-byte token}, all integers
+	// little endian, within 5 s; the sender writes bundles of 1 to 64 whole pages as {u32 pages, {u32 place, u32 length} of each,
+	// the bytes of each}, and {0, {0, 0}} after the last. It refuses by closing. Why a Pull has ended is said by its stream.
 	Lane(*LaneRequest, grpc.ServerStreamingServer[LaneResponse]) error
 	// Drained says that the caller does not read pages of a MOVER_SHM Pull any more. The receiver of a Pull that ended
 	// without its Completion calls it until it is answered or the sender's process is gone; before it, or the caller's
