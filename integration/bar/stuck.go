@@ -29,8 +29,8 @@ const (
 	stuckPrompt   = 20000 // tokens of a transfer that gets stuck
 )
 
-// stuck stops a prefill worker and its broker in the middle of transfers to a decode worker that serves other streams, and compares their
-// steps with those before.
+// stuck stops a prefill worker and its broker in the middle of transfers to a decode worker that serves other streams, and
+// compares their steps with those before.
 func (e *Env) stuck(ctx context.Context, s scenario.Setup, fig map[string]any) (met bool, err error) {
 	st, err := scenario.Open(ctx, s, func(c *local.Config) {
 		c.Promise = stuckPrompt + canary.Answer

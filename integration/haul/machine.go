@@ -60,8 +60,8 @@ func shmemEnabled() string {
 }
 
 // GrantHugePages lets this host give huge pages to memory that asks for them, as docs/rdma.md tells operators to, until the
-// returned function puts the setting back. Peers' memory is anonymous and has them by the default. Without the right to change
-// it, nothing changes, and the machine's description says so.
+// returned function puts the setting back. Peers' memory is anonymous, and hosts let that have them. Without the right to change the
+// setting nothing changes, and the machine's description says so.
 func GrantHugePages() (restore func()) {
 	before := shmemEnabled()
 	if before != "never" || os.WriteFile(shmemHuge, []byte("advise"), 0) != nil {

@@ -21,7 +21,7 @@ type Config struct {
 	TCPDevice  string // network interface that tcp goes over; default lo
 	// Digest of the first rows of a pool page, at rest. Called by several goroutines.
 	Digest    func(page, rows uint32) (sum pagesum.Digest, nonzero uint32, err error)
-	Digesters int // goroutines that digest; default 1
+	Digesters int // goroutines that digest pages of more than 256 KiB; default 1
 	Receives  int // most receives that are posted at a time; default 64
 	Lanes     int // endpoints of a peer; default 2
 }
@@ -185,7 +185,7 @@ func (m *Mover) flush(events int) bool {
 	return len(m.core.commands) > 0
 }
 
-// digest is one of the goroutines that digest pages, off the loop's thread, so that the next pages come meanwhile.
+// digest is one of the goroutines that digest large pages, off the loop's thread, so that the next pages come meanwhile.
 func (m *Mover) digest() {
 	for {
 		m.mu.Lock()
@@ -205,7 +205,7 @@ func (m *Mover) digest() {
 	}
 }
 
-// digested digests a page and tells the core, and flushes.
+// digested digests a page, tells the core, and flushes.
 func (m *Mover) digested(d digest, events int) bool {
 	arrived(m.cfg.Pool[uint64(d.page)*m.cfg.PageBytes:][:m.cfg.PageBytes])
 	sum, nonzero, err := m.cfg.Digest(d.page, d.rows)

@@ -48,8 +48,8 @@ struct uc {
   endpoint **eps;
   uint32_t neps;
   ucp_ep_h self; // opened with the first probe
-  node probe;    // its event
-  int probing;
+  node probe;    // its event, which is told once at a time
+  enum { RESTING, ON_ITS_WAY, TOLD } probing;
 };
 
 static node *take(uc *u) {
@@ -98,8 +98,8 @@ static ucs_status_t came(void *arg, const void *header, size_t hl, void *data, s
 }
 
 static void probed(uc *u, ucs_status_t status) {
-  if (!u->probing) return;
-  u->probing = 0;
+  if (u->probing != ON_ITS_WAY) return;
+  u->probing = TOLD;
   u->probe.ev.status = status;
   tell(&u->probe);
 }
@@ -365,8 +365,8 @@ static ucs_status_t meet_self(uc *u) {
 }
 
 static void probe(uc *u) {
-  if (u->probing) return;
-  u->probing = 1;
+  if (u->probing != RESTING) return;
+  u->probing = ON_ITS_WAY;
   ucs_status_t s = meet_self(u);
   if (s != UCS_OK) return probed(u, s);
   ucp_request_param_t p = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
@@ -415,6 +415,7 @@ int uc_poll(uc *u, uc_event *out, int spins) {
     out[n] = o->ev;
     if (o->kept) {
       if (o->ev.kind == UC_CLOSED) u->eps[o->ev.tag]->used = 0;
+      if (o->ev.kind == UC_PROBED) u->probing = RESTING;
     } else {
       give(o);
     }

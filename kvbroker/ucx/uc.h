@@ -34,7 +34,7 @@ enum {
   UC_RECEIVE,  // the message of handle to [offset, offset+len) of the pool; len is the message's
   UC_RELEASE,  // the message of handle is not wanted: its sender's operation ends well. No event follows
   UC_CLOSE,    // endpoint, by force. No event but UC_CLOSED follows
-  UC_PROBE,    // a message to oneself, over what others come by. Its event is the message's; none while it is on the way
+  UC_PROBE,    // a message to oneself, over what others come by. Its event is the message's; one more before that was polled adds none
 };
 
 typedef struct {
